@@ -1,0 +1,107 @@
+"""deputy_mcp: one owner for every MCP server a long-running agent uses.
+
+The public names, nothing else. Start with `McpConnection`, or with `tools_mcp` for the shortest way.
+"""
+
+from deputy_mcp._core.annotations import Effects, Finding
+from deputy_mcp._core.catalog import public_name
+from deputy_mcp._core.config import (
+    CustomServer,
+    HttpServer,
+    Limits,
+    RestartPolicy,
+    StdioServer,
+)
+from deputy_mcp._core.errors import (
+    ApprovalDeniedError,
+    ApprovalExpiredError,
+    CallError,
+    CallTimeoutError,
+    ClosedError,
+    ConfigError,
+    DeputyError,
+    DeputyWarning,
+    HttpStatusError,
+    InvalidArgumentsError,
+    MalformedReplyError,
+    NotAllowlistedError,
+    PermissionDeniedError,
+    PinMismatchError,
+    QuarantinedError,
+    RefusedError,
+    RegistrationError,
+    RemoteError,
+    RestartLimitError,
+    ResultTooLargeError,
+    ServerLostError,
+    StaleToolError,
+    StartError,
+    UnavailableError,
+    WaitTimeoutError,
+)
+from deputy_mcp._core.lifecycle import ServerState
+from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions
+from deputy_mcp._runtime.approval import ApprovalRequest, Approve, Reject
+from deputy_mcp._runtime.configfile import Config, load_config
+from deputy_mcp._runtime.connection import ConnectionEvent, McpConnection, ServerStatus
+from deputy_mcp._runtime.gate import CallContext
+from deputy_mcp._runtime.handles import McpTool, PromptResult, ResourceResult, ToolResult, tool_metadata
+from deputy_mcp._runtime.session import Page
+from deputy_mcp._version import __version__
+
+__all__ = [
+    "Allow",
+    "ApprovalDeniedError",
+    "ApprovalExpiredError",
+    "ApprovalRequest",
+    "Approve",
+    "Ask",
+    "CallContext",
+    "CallError",
+    "CallTimeoutError",
+    "ClosedError",
+    "Config",
+    "ConfigError",
+    "ConnectionEvent",
+    "CustomServer",
+    "Deny",
+    "DeputyError",
+    "DeputyWarning",
+    "Effects",
+    "Finding",
+    "HttpServer",
+    "HttpStatusError",
+    "InvalidArgumentsError",
+    "Limits",
+    "MalformedReplyError",
+    "McpConnection",
+    "McpTool",
+    "NotAllowlistedError",
+    "Page",
+    "PermissionDeniedError",
+    "Permissions",
+    "PinMismatchError",
+    "PromptResult",
+    "QuarantinedError",
+    "RefusedError",
+    "RegistrationError",
+    "Reject",
+    "RemoteError",
+    "ResourceResult",
+    "RestartLimitError",
+    "RestartPolicy",
+    "ResultTooLargeError",
+    "ServerLostError",
+    "ServerState",
+    "ServerStatus",
+    "StaleToolError",
+    "StartError",
+    "StdioServer",
+    "ToolResult",
+    "UnavailableError",
+    "WaitTimeoutError",
+    "__version__",
+    "load_config",
+    "public_name",
+    "tool_metadata",
+]

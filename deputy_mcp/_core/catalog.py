@@ -1,0 +1,280 @@
+"""From a raw listing to the tools an agent may hold, and the names it holds them by.
+
+The rules:
+- a listing survives a bad entry: that tool is refused with its reason, the others stay;
+- only what the allowlist names is taken; what was never pinned is unknown and refused, however harmless it looks
+  (a server must not widen what is allowed by listing more);
+- a name that two definitions claim is refused for both: nothing could choose between them;
+- a public name is computed from (server, tool) alone and is routed by table, never by cutting it.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from attrs import field, frozen
+
+from deputy_mcp._core.annotations import Effects, Finding, read_annotations
+from deputy_mcp._core.frozen import FrozenMapping
+from deputy_mcp._core.pinning import (
+    NotCanonicalError,
+    PinVerdict,
+    compare_pin,
+    describe_difference,
+    tool_digest,
+)
+from deputy_mcp._core.sanitizing import UncleanSchemaError, clean_line, clean_schema, clean_text, cut_text
+from deputy_mcp._core.schema_cost import check_input_schema
+
+LONGEST_PUBLIC_NAME = 64
+"""Providers take names of `^[a-zA-Z0-9_-]{1,64}$`."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
+_ODD = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def public_name(server: str, tool: str) -> str:
+    """The name under which a model sees a tool. Pure, so that it can be computed before any server was started.
+
+    `server__tool` where both are plain and it fits; otherwise cleaned, cut, and ended by eight hex digits of SHA-256
+    over the pair, so that no two pairs share a name by being cleaned alike.
+    """
+    name = f"{server}__{tool}"
+    if _is_plain(server) and _is_plain(tool) and len(name) <= LONGEST_PUBLIC_NAME:
+        return name
+
+    pair = f"{server}\0{tool}".encode("utf-8", "surrogatepass")
+    ending = "_" + hashlib.sha256(pair).hexdigest()[:8]
+    return _ODD.sub("_", name)[: LONGEST_PUBLIC_NAME - len(ending)] + ending
+
+
+def _is_plain(part: str) -> bool:
+    whole = _PLAIN.fullmatch(part) is not None
+    return whole and "__" not in part and not part.startswith("_") and not part.endswith("_")
+
+
+@frozen(kw_only=True)
+class Refusal:
+    """Why one tool of a listing is not offered. `difference` is set for a changed pin."""
+
+    code: str
+    reason: str
+    difference: str = ""
+
+
+@frozen(kw_only=True)
+class ToolFacts:
+    """One vetted tool: what the server said of it, and how we read it."""
+
+    server: str
+    tool: str
+    """The name on the wire."""
+    name: str
+    """The public name."""
+    title: str | None
+    description: str
+    input_schema: Mapping[str, Any]
+    """Clean: what a model may see. Validation uses `raw`."""
+    output_schema: Mapping[str, Any] | None
+    annotations: Mapping[str, Any]
+    """As declared."""
+    missing_annotations: tuple[str, ...]
+    effects: Effects
+    findings: tuple[Finding, ...]
+    digest: str
+    raw: Mapping[str, Any] = field(repr=False)
+    """The tool as it came over the wire."""
+
+
+@frozen(kw_only=True)
+class Pinned:
+    """A tool as it was at the server's first listing."""
+
+    digest: str
+    raw: Mapping[str, Any] = field(repr=False)
+
+
+@frozen(kw_only=True)
+class Vetting:
+    """The outcome of vetting one listing."""
+
+    tools: Mapping[str, ToolFacts]
+    """By wire name, in the listing's order."""
+    refused: Mapping[str, Refusal]
+    """By wire name; `#3` for the fourth entry when it has no usable name."""
+    pins: Mapping[str, Pinned]
+    """The pins to hold from now on: those given, or every well-formed tool of a first listing."""
+    missing: tuple[str, ...] = ()
+    """Allowlisted names that the listing does not offer at all. At a first vetting this quarantines the server."""
+
+
+EntryCheck = Callable[[Mapping[str, Any]], Refusal | None]
+
+
+def vet_listing(
+    server: str,
+    entries: Sequence[object],
+    *,
+    allowlist: Collection[str] | None,
+    pins: Mapping[str, Pinned] | None,
+    host_annotations: Mapping[str, Mapping[str, bool]],
+    trusted: bool,
+    max_description_bytes: int,
+    entry_check: EntryCheck = lambda _: None,
+) -> Vetting:
+    """Judge one complete listing. `pins` None: this is the server's first, and it is pinned."""
+    well_formed, refused = _well_formed(entries, entry_check)
+    pinned = (
+        dict(pins) if pins is not None else {name: Pinned(digest=d, raw=raw) for name, (raw, d) in well_formed.items()}
+    )
+    tools: dict[str, ToolFacts] = {}
+    for name, (raw, digest) in well_formed.items():
+        if allowlist is not None and name not in allowlist:
+            continue
+
+        refusal = _check_pin(name, raw, digest, pinned.get(name))
+        facts: ToolFacts | Refusal = refusal or _read_tool(
+            server,
+            raw,
+            digest,
+            host=host_annotations.get(name, {}),
+            trusted=trusted,
+            max_description_bytes=max_description_bytes,
+        )
+        if isinstance(facts, Refusal):
+            refused[name] = facts
+        else:
+            tools[name] = facts
+
+    for name in pinned:
+        if name not in well_formed and name not in refused and (allowlist is None or name in allowlist):
+            refused[name] = Refusal(code="pin_gone", reason="the server no longer offers it")
+
+    offered = {*well_formed, *refused}
+    return Vetting(
+        tools=FrozenMapping(tools),
+        refused=FrozenMapping(refused),
+        pins=FrozenMapping(pinned),
+        missing=tuple(name for name in allowlist or () if name not in offered),
+    )
+
+
+def _well_formed(
+    entries: Sequence[object], entry_check: EntryCheck
+) -> tuple[dict[str, tuple[Mapping[str, Any], str]], dict[str, Refusal]]:
+    good: dict[str, tuple[Mapping[str, Any], str]] = {}
+    refused: dict[str, Refusal] = {}
+    for i, raw in enumerate(entries):
+        name = raw.get("name") if isinstance(raw, dict) else None
+        if not isinstance(raw, dict) or not isinstance(name, str) or not name:
+            refused[f"#{i}"] = Refusal(code="malformed_tool", reason="the entry is no object with a name")
+            continue
+
+        refusal = _check_shape(raw) or entry_check(raw)
+        if refusal is not None:
+            good.pop(name, None)
+            refused[name] = refusal
+            continue
+
+        try:
+            digest = tool_digest(raw)
+        except NotCanonicalError as error:
+            refused[name] = Refusal(code="not_canonical", reason=str(error))
+            continue
+
+        if name in refused:
+            continue
+
+        if name in good and good[name][1] != digest:
+            del good[name]
+            refused[name] = Refusal(code="duplicate_name", reason="the listing holds two different tools of this name")
+        else:
+            good[name] = (raw, digest)
+
+    return good, refused
+
+
+def _check_shape(raw: Mapping[str, Any]) -> Refusal | None:
+    name = raw["name"]
+    if clean_text(name) != name or "\n" in name or "\t" in name:
+        return Refusal(code="unclean_name", reason=f"its name holds characters that hide: {clean_line(name)}")
+
+    for key in ("title", "description"):
+        if raw.get(key) is not None and not isinstance(raw[key], str):
+            return Refusal(code="malformed_tool", reason=f"its {key} is no text")
+
+    problem = check_input_schema(raw.get("inputSchema"))
+    if problem is not None:
+        return Refusal(code="malformed_schema", reason=f"its inputSchema cannot be used: {problem}")
+
+    return None
+
+
+def _check_pin(name: str, raw: Mapping[str, Any], digest: str, pinned: Pinned | None) -> Refusal | None:
+    verdict = compare_pin(pinned.digest if pinned else None, digest)
+    if verdict is PinVerdict.SAME:
+        return None
+
+    if pinned is None:
+        return Refusal(code="pin_unknown", reason="it was not there when the server was pinned")
+
+    return Refusal(
+        code="pin_changed",
+        reason="its definition is not the one that was pinned",
+        difference=describe_difference(pinned.raw, raw),
+    )
+
+
+def _read_tool(
+    server: str,
+    raw: Mapping[str, Any],
+    digest: str,
+    *,
+    host: Mapping[str, bool],
+    trusted: bool,
+    max_description_bytes: int,
+) -> ToolFacts | Refusal:
+    tool = raw["name"]
+    declared = raw.get("annotations")
+    reading = read_annotations(declared, host=host, trusted=trusted, name=tool)
+    output = raw.get("outputSchema")
+    findings = reading.findings
+    if output is not None and not isinstance(output, dict):
+        findings = (
+            *findings,
+            Finding("output_schema_ignored", severity="warn", place="/outputSchema", message="it is no object"),
+        )
+        output = None
+
+    try:
+        input_schema = clean_schema(raw["inputSchema"])
+        output_schema = None if output is None else clean_schema(output)
+    except (UncleanSchemaError, RecursionError) as error:
+        return Refusal(code="unclean_schema", reason=f"cleaning would change what callers must send: {error}")
+
+    description = clean_text(raw.get("description") or "")
+    return ToolFacts(
+        server=server,
+        tool=tool,
+        name=public_name(server, tool),
+        title=None if raw.get("title") is None else cut_text(clean_text(raw["title"]), max_description_bytes),
+        description=cut_text(description, max_description_bytes),
+        input_schema=input_schema,
+        output_schema=output_schema,
+        annotations=declared if isinstance(declared, dict) else {},
+        missing_annotations=reading.missing,
+        effects=reading.effects,
+        findings=findings,
+        digest=digest,
+        raw=raw,
+    )
+
+
+def colliding_names(tools: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    """The (server, tool) pairs whose public names are equal; both sides of a collision are refused."""
+    by_name: dict[str, list[tuple[str, str]]] = {}
+    for pair in tools:
+        by_name.setdefault(public_name(*pair), []).append(pair)
+
+    return frozenset(pair for pairs in by_name.values() if len(pairs) > 1 for pair in pairs)

@@ -1,0 +1,269 @@
+"""One line or body of JSON → one typed message. Untrusted bytes in, a value out, never an exception.
+
+Not a correlator: whether an id is outstanding is the dispatcher's knowledge. It promises that a message that names
+an id but is no valid answer is `Invalid` with that id, so that its call can fail at once, and that one that names
+none is `Noise`. Broken UTF-8 and lone surrogates are repaired and marked, not lost.
+"""
+
+import json
+import re
+from typing import Any
+
+from attrs import frozen
+from pydantic_core import from_json
+
+from deputy_mcp._core.framing import Oversized
+
+MessageId = int | str
+
+
+@frozen
+class Reply:
+    """A result. `repaired`: its bytes were no valid UTF-8 or held lone surrogates. `size_bytes`: of the message."""
+
+    id: MessageId
+    result: dict[str, Any]
+    repaired: bool = False
+    size_bytes: int = 0
+
+
+@frozen
+class Failure:
+    """A JSON-RPC error. `id` None: the peer could not tell which request it answers."""
+
+    id: MessageId | None
+    code: int
+    text: str
+    details: Any = None
+
+
+@frozen
+class Request:
+    """A request from the server to us."""
+
+    id: MessageId
+    method: str
+    params: dict[str, Any] | None
+
+
+@frozen
+class Notification:
+    """A notification from the server."""
+
+    method: str
+    params: dict[str, Any] | None
+
+
+@frozen
+class Invalid:
+    """Names an id, and is no valid answer."""
+
+    id: MessageId
+    reason: str
+
+
+@frozen
+class TooLarge:
+    """Past a limit; `id` None when none could be found."""
+
+    id: MessageId | None
+    reason: str
+    seen_bytes: int
+
+
+@frozen
+class Noise:
+    """Names no id: a banner, a log line, an empty object. `framing` is set when no message can ever come this way."""
+
+    reason: str
+    framing: str | None = None
+
+
+Message = Reply | Failure | Request | Notification | Invalid | TooLarge | Noise
+
+
+def plain_id(value: object) -> MessageId | None:
+    """A wire id as we correlate it: a string of digits is the integer it spells, a boolean is no id."""
+    if isinstance(value, bool):
+        return None
+
+    if isinstance(value, int):
+        return value
+
+    if isinstance(value, str):
+        # isdecimal() takes other scripts' digits and int() takes spaces and signs; an echo of our id has neither.
+        return int(value) if value.isascii() and value.isdecimal() and len(value) < 19 else value
+
+    return None
+
+
+def read_message(line: bytes, max_values: int) -> list[Message]:
+    """The messages in one line: one, or the members of a batch (JSON-RPC 2.0 section 6; 2025-03-26 allows it)."""
+    if too_many_values(line, max_values):
+        return [TooLarge(sniff_id(line, line[-512:]), f"more than {max_values} JSON values", len(line))]
+
+    repaired = False
+    try:
+        value = from_json(line)
+    except ValueError:
+        repaired = True
+        try:
+            value = json.loads(line.decode("utf-8", "replace"))
+        except (ValueError, RecursionError) as error:
+            return [_unreadable(line, error)]
+
+    if isinstance(value, list):
+        return [_classify(item, len(line), repaired=repaired) for item in value] or [Noise("an empty batch")]
+
+    return [_classify(value, len(line), repaired=repaired)]
+
+
+def read_oversized(line: Oversized, limit: int) -> TooLarge:
+    """What is left of a line past the limit: the id it answers, where one can be found."""
+    return TooLarge(sniff_id(line.head, line.tail), f"more than {limit} bytes", line.seen_bytes)
+
+
+def _classify(value: object, size: int, *, repaired: bool) -> Message:
+    if not isinstance(value, dict):
+        return Noise("JSON, but no object")
+
+    method = value.get("method")
+    params = value.get("params")
+    if isinstance(method, str):
+        if params is not None and not isinstance(params, dict):
+            params = None
+
+        if "id" not in value:
+            return Notification(method, params)
+
+        request_id = value["id"]
+        if isinstance(request_id, str | int) and not isinstance(request_id, bool):
+            # Verbatim: we answer under the id as it was spelled.
+            return Request(request_id, method, params)
+
+        return Noise("a request whose id is neither string nor integer")
+
+    message_id = plain_id(value.get("id"))
+    error = value.get("error")
+    if error is not None:
+        return _failure(message_id, error, has_id="id" in value)
+
+    if message_id is None:
+        return Noise("an object without id, method and error")
+
+    result = value.get("result")
+    if isinstance(result, dict):
+        return Reply(message_id, result, repaired, size)
+
+    if "result" not in value:
+        return Invalid(message_id, "neither result nor error")
+
+    return Invalid(message_id, f"its result is {_kind(result)}, not an object")
+
+
+def _failure(message_id: MessageId | None, error: object, *, has_id: bool) -> Message:
+    if isinstance(error, dict):
+        code = error.get("code")
+        text = error.get("message")
+        if isinstance(code, int) and not isinstance(code, bool):
+            if message_id is None and not has_id:
+                return Noise("an error without id")
+
+            return Failure(message_id, code, text if isinstance(text, str) else "", error.get("data"))
+
+    if message_id is None:
+        return Noise("an error that is none")
+
+    return Invalid(message_id, "its error has no integer code")
+
+
+def _kind(value: object) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+def _unreadable(line: bytes, error: Exception) -> Message:
+    message_id = sniff_id(line, line[-512:])
+    reason = "nested too deeply" if isinstance(error, RecursionError) else "no valid JSON"
+    if message_id is not None:
+        return Invalid(message_id, reason)
+
+    return Noise(reason, framing=hopeless_framing(line))
+
+
+def hopeless_framing(line: bytes) -> str | None:
+    """Why no message can ever arrive this way, when a line shows it; None for ordinary noise."""
+    if line[:15].lower() == b"content-length:":
+        return "length-prefixed messages (as in the Language Server Protocol); MCP's stdio wants one JSON object a line"
+
+    if line in (b"{", b"[{"):
+        return "pretty-printed JSON over several lines; MCP's stdio wants one JSON object a line"
+
+    return None
+
+
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_SEPARATORS = re.compile(rb"[,\[{]")
+
+
+def too_many_values(line: bytes, limit: int) -> bool:
+    """Whether `line` holds more than `limit` JSON values; linear, and cheap where it holds few.
+
+    Every value but the first of its container follows a comma, and every container opens with a bracket.
+    """
+    if len(line) <= limit:
+        return False
+
+    if line.count(b",") + line.count(b"[") + line.count(b"{") < limit:
+        return False
+
+    # The separators may stand inside strings; leave those out, and stop as soon as the answer is known.
+    seen = 0
+    at = 0
+    for string in _STRINGS.finditer(line):
+        seen += len(_SEPARATORS.findall(line, at, string.start()))
+        at = string.end()
+        if seen >= limit:
+            return True
+
+    return seen + len(_SEPARATORS.findall(line, at)) >= limit
+
+
+_ID_FIRST = re.compile(rb'\A\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(-?\d{1,18}|"[^"\\]{1,200}")\s*,')
+_ID_LAST = re.compile(rb'(?<!\\)"id"\s*:\s*(-?\d{1,18}|"[^"\\]{1,200}")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\]:,]|[^\s"{}\[\]:,]++', re.DOTALL)
+
+
+def sniff_id(head: bytes, tail: bytes) -> MessageId | None:
+    """The top-level `id` of a message that cannot be parsed, from its first 64 KiB or its last 512 bytes.
+
+    Only at the top level: an `id` inside the result must not fail another call. The whole line is never scanned;
+    in Python that would take a quarter of a second for a megabyte.
+    """
+    match = _ID_FIRST.match(head) or _ID_LAST.search(tail)
+    raw = match.group(1) if match else _scan_id(head[: 64 * 1024])
+    if raw is None:
+        return None
+
+    text = raw.decode("utf-8", "replace")
+    return plain_id(text[1:-1] if text.startswith('"') else int(text))
+
+
+def _scan_id(head: bytes) -> bytes | None:
+    depth = 0
+    key: bytes | None = None
+    before: bytes | None = None
+    for token in _TOKEN.finditer(head):
+        text = token.group()
+        if text in (b"{", b"["):
+            depth += 1
+        elif text in (b"}", b"]"):
+            depth -= 1
+        elif depth == 1 and text == b":":
+            key = before
+        elif depth == 1 and key == b'"id"' and before == b":":
+            whole = token.end() < len(head)
+            return text if whole and re.fullmatch(rb'-?\d{1,18}|"[^"\\]{1,200}"', text) else None
+
+        before = text
+
+    return None

@@ -1,0 +1,251 @@
+"""The kinds of call: a tool, a resource, a prompt. Each says how it is found, judged and put on the wire; the order
+is the gate's.
+"""
+
+import json
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from deputy_mcp._core.annotations import read_annotations
+from deputy_mcp._core.catalog import ToolFacts
+from deputy_mcp._core.errors import (
+    InvalidArgumentsError,
+    NotAllowlistedError,
+    PinMismatchError,
+    RefusedError,
+    StaleToolError,
+)
+from deputy_mcp._core.permissions import Allow, Ask
+from deputy_mcp._core.sanitizing import clean_line, clean_text
+from deputy_mcp._runtime.gate import Call, Target
+from deputy_mcp._runtime.handles import McpTool, make_handle
+from deputy_mcp._runtime.session import Session, header_parameters
+
+PIN_CODES = frozenset({"pin_changed", "pin_gone", "pin_unknown", "pin_unverified"})
+
+
+def stale_handle(handle: McpTool) -> StaleToolError:
+    """The error of a handle from an earlier load."""
+    return StaleToolError(
+        f"this handle on {handle.name} is from before server {handle.server!r} was loaded again; "
+        "take the new one and register it with replace=True",
+        server=handle.server,
+        tool=handle.tool,
+    )
+
+
+class ToolCall(Call):
+    """A `tools/call`."""
+
+    method = "tools/call"
+
+    @property
+    def facts(self) -> ToolFacts:
+        """The tool as it was when the call was sent."""
+        assert self._facts is not None
+        return self._facts
+
+    _facts: ToolFacts | None = None
+    _checked: tuple[bytes, str] | None = None
+
+    async def _route(self) -> Target:
+        task, tool = self.task, self.tool
+        if self._handle is not None and self._handle.load != task.load:
+            raise stale_handle(self._handle)
+
+        if task.spec.tools is not None and tool not in task.spec.tools:
+            raise NotAllowlistedError(
+                f"server {task.name!r} allows no tool {clean_line(str(tool), 80)!r}",
+                near=get_close_matches(str(tool), task.spec.tools),
+                server=task.name,
+                tool=tool,
+                code="not_allowlisted",
+            )
+
+        if task.vetting is None:
+            await task.wait_ready()
+
+        return self._look_up()
+
+    def _look_up(self) -> Target:
+        task, tool = self.task, self.tool
+        assert task.vetting is not None
+        facts = task.vetting.tools.get(tool)
+        if facts is None:
+            raise self._not_there()
+
+        if tool in task.collisions:
+            raise RefusedError(
+                f"{facts.name} is the public name of two tools; rename one of the servers",
+                server=task.name,
+                tool=tool,
+                code="name_collision",
+            )
+
+        if self._handle is not None and self._handle.digest != facts.digest:
+            raise PinMismatchError(
+                f"{facts.name} is not the tool this handle was made for",
+                server=task.name,
+                tool=tool,
+                code="pin_changed",
+            )
+
+        self._facts = facts
+        return Target(name=facts.name, effects=facts.effects, findings=facts.findings, digest=facts.digest, facts=facts)
+
+    def _not_there(self) -> RefusedError:
+        task, tool = self.task, self.tool
+        assert task.vetting is not None
+        shown = f"{task.name}/{clean_line(str(tool), 80)}"
+        refusal = task.vetting.refused.get(tool)
+        if refusal is None:
+            return NotAllowlistedError(
+                f"server {task.name!r} offers no tool {clean_line(str(tool), 80)!r}",
+                near=get_close_matches(str(tool), list(task.vetting.tools)),
+                server=task.name,
+                tool=tool,
+                code="unknown_tool",
+            )
+
+        if refusal.code in PIN_CODES:
+            changes = f":\n{refusal.difference}" if refusal.difference else ""
+            return PinMismatchError(
+                f"{shown} is refused: {refusal.reason}{changes}",
+                difference=refusal.difference,
+                server=task.name,
+                tool=tool,
+                code=refusal.code,
+            )
+
+        return RefusedError(f"{shown} is refused: {refusal.reason}", server=task.name, tool=tool, code=refusal.code)
+
+    async def _check_arguments(self, target: Target) -> bytes:
+        encoded = self._encode(target)
+        assert target.facts is not None
+        key = (encoded, target.facts.digest)
+        if self._checked == key:
+            return encoded
+
+        # What was encoded, not what was given: a tuple or a subclass may check differently than its bytes.
+        checker = self._gate.checker(target.facts, "inputSchema")
+        instance = json.loads(encoded)
+        verdict = checker.check_now(instance) or await checker.check(instance)
+        if verdict.status != "valid":
+            problems = clean_text("; ".join(verdict.problems))
+            unchecked = verdict.status == "unchecked"
+            what = "could not be checked against" if unchecked else "break"
+            raise InvalidArgumentsError(
+                f"the arguments of {target.name} {what} its input schema: {problems}",
+                server=self.task.name,
+                tool=self.tool,
+                code="schema_unchecked" if unchecked else None,
+            )
+
+        self._checked = key
+        return encoded
+
+    async def _check_pin(self, session: Session, target: Target) -> Target:
+        await self.task.verify(session)
+        now = self._look_up()
+        if now.digest != target.digest:
+            raise PinMismatchError(
+                f"{now.name} changed while the call waited", server=self.task.name, tool=self.tool, code="pin_changed"
+            )
+
+        return now
+
+    def _params(self) -> dict[str, Any]:
+        return {"name": self.tool}
+
+    def _headers(self, target: Target, arguments_json: bytes) -> dict[str, str]:
+        assert target.facts is not None
+        return header_parameters(target.facts.raw, json.loads(arguments_json))
+
+    async def _permit(self, target: Target, arguments_json: bytes) -> Allow | Ask:
+        if self._handle is None:
+            assert target.facts is not None
+            self._handle = make_handle(
+                target.facts, generation=self.task.generation, load=self.task.load, caller=self._caller
+            )
+
+        return await super()._permit(target, arguments_json)
+
+
+class CapabilityCall(Call):
+    """Reading a resource or getting a prompt: over a fixed allowlist, judged as read-only and open-world.
+
+    The host's `annotations` may say otherwise, under the call's own method name.
+    """
+
+    @property
+    def _allowlist(self) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    async def _route(self) -> Target:
+        if self.tool not in self._allowlist:
+            raise NotAllowlistedError(
+                f"server {self.task.name!r} allows no {self._noun} {clean_line(str(self.tool), 120)!r}; "
+                f"name it in the server's {self._noun}s",
+                near=get_close_matches(str(self.tool), self._allowlist),
+                server=self.task.name,
+                tool=self.tool,
+                code="not_allowlisted",
+            )
+
+        declared = {"readOnlyHint": True, "openWorldHint": True}
+        reading = read_annotations(declared, host=self.task.spec.annotations.get(self.method, {}), trusted=True)
+        name = self._handle.name if self._handle is not None else self.method
+        return Target(name=name, effects=reading.effects, findings=(), digest=None)
+
+    _noun = ""
+
+    async def _check_arguments(self, target: Target) -> bytes:
+        return self._encode(target)
+
+    async def _check_pin(self, session: Session, target: Target) -> Target:
+        return target
+
+    def _wire_arguments(self, arguments_json: bytes) -> bytes | None:
+        return None
+
+
+class ResourceCall(CapabilityCall):
+    """A `resources/read`; `tool` is the URI."""
+
+    method = "resources/read"
+    _noun = "resource"
+
+    @property
+    def _allowlist(self) -> tuple[str, ...]:
+        return self.task.spec.resources
+
+    def _params(self) -> dict[str, Any]:
+        return {"uri": self.tool}
+
+
+class PromptCall(CapabilityCall):
+    """A `prompts/get`; `tool` is the prompt's name."""
+
+    method = "prompts/get"
+    _noun = "prompt"
+
+    @property
+    def _allowlist(self) -> tuple[str, ...]:
+        return self.task.spec.prompts
+
+    async def _check_arguments(self, target: Target) -> bytes:
+        if isinstance(self._arguments, Mapping) and not all(isinstance(v, str) for v in self._arguments.values()):
+            raise InvalidArgumentsError(
+                f"the arguments of prompt {clean_line(self.tool, 80)!r} must all be strings",
+                server=self.task.name,
+                tool=self.tool,
+            )
+
+        return self._encode(target)
+
+    def _params(self) -> dict[str, Any]:
+        return {"name": self.tool}
+
+    def _wire_arguments(self, arguments_json: bytes) -> bytes | None:
+        return arguments_json

@@ -1,0 +1,160 @@
+"""Resources and prompts as two tools, for agents whose frameworks know only tools.
+
+Their schemas name exactly what the host allowlisted, so a model cannot ask for more; the words are the host's.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from deputy_mcp._core.annotations import read_annotations
+from deputy_mcp._core.catalog import public_name
+from deputy_mcp._core.config import Server
+from deputy_mcp._core.errors import InvalidArgumentsError
+from deputy_mcp._core.permissions import Allow, Ask, Deny
+from deputy_mcp._core.pinning import tool_digest
+from deputy_mcp._runtime.handles import McpTool, Progress, PromptResult, ResourceResult, ToolResult
+
+
+class Capabilities(Protocol):
+    """What a capability tool needs of its connection."""
+
+    def decide(self, handle: McpTool) -> Allow | Ask | Deny: ...
+
+    async def read_resource(
+        self, server: str, uri: str, *, timeout_seconds: float | None = None, handle: McpTool | None = None
+    ) -> ResourceResult: ...
+
+    async def get_prompt(
+        self,
+        server: str,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        timeout_seconds: float | None = None,
+        handle: McpTool | None = None,
+    ) -> PromptResult: ...
+
+
+class _ReadResource:
+    def __init__(self, connection: Capabilities) -> None:
+        self._connection = connection
+        self.decide = connection.decide
+
+    async def call_handle(
+        self,
+        handle: McpTool,
+        arguments: Mapping[str, Any] | None,
+        *,
+        timeout_seconds: float | None,
+        progress: Progress | None,  # reading reports none
+        retry: bool,  # and changes nothing
+    ) -> ToolResult:
+        server, uri = _texts(handle, arguments, "server", "uri")
+        result = await self._connection.read_resource(server, uri, timeout_seconds=timeout_seconds, handle=handle)
+        return _as_tool_result(handle, result, server, result.contents)
+
+
+class _GetPrompt:
+    def __init__(self, connection: Capabilities) -> None:
+        self._connection = connection
+        self.decide = connection.decide
+
+    async def call_handle(
+        self,
+        handle: McpTool,
+        arguments: Mapping[str, Any] | None,
+        *,
+        timeout_seconds: float | None,
+        progress: Progress | None,  # getting a prompt reports none
+        retry: bool,  # and changes nothing
+    ) -> ToolResult:
+        server, name = _texts(handle, arguments, "server", "name")
+        given = (arguments or {}).get("arguments")
+        result = await self._connection.get_prompt(server, name, given, timeout_seconds=timeout_seconds, handle=handle)
+        return _as_tool_result(handle, result, server, result.messages)
+
+
+def _texts(handle: McpTool, arguments: Mapping[str, Any] | None, *names: str) -> list[str]:
+    values = [(arguments or {}).get(name) for name in names]
+    if not all(isinstance(value, str) for value in values):
+        raise InvalidArgumentsError(f"{handle.name} needs {' and '.join(names)} as strings", tool=handle.tool)
+
+    return [str(value) for value in values]
+
+
+def _as_tool_result(
+    handle: McpTool, result: ResourceResult | PromptResult, server: str, content: tuple[Any, ...]
+) -> ToolResult:
+    return ToolResult(
+        text=result.text,
+        content=content,
+        truncated=result.truncated,
+        size_bytes=result.size_bytes,
+        tool_digest=handle.digest,
+        server=server,
+        tool=handle.tool,
+        duration_seconds=result.duration_seconds,
+    )
+
+
+def make_capability_tools(specs: Mapping[str, Server], connection: Capabilities, prefix: str) -> list[McpTool]:
+    """The tools over the allowlists of `specs`; see `McpConnection.capability_tools`."""
+    tools = []
+    resources = {name: spec.resources for name, spec in specs.items() if spec.resources}
+    if resources:
+        schema = _schema(resources, "uri", "The resource's URI.")
+        text = "Reads one of these resources:" + _listing(resources)
+        tools.append(_tool(f"{prefix}_read_resource", "resources/read", text, schema, _ReadResource(connection)))
+
+    prompts = {name: spec.prompts for name, spec in specs.items() if spec.prompts}
+    if prompts:
+        schema = _schema(prompts, "name", "The prompt's name.")
+        schema["properties"]["arguments"] = {
+            "type": "object",
+            "description": "The prompt's arguments, all strings.",
+            "additionalProperties": {"type": "string"},
+        }
+        text = "Gets one of these prompts:" + _listing(prompts)
+        tools.append(_tool(f"{prefix}_get_prompt", "prompts/get", text, schema, _GetPrompt(connection)))
+
+    return tools
+
+
+def _listing(allowed: Mapping[str, tuple[str, ...]]) -> str:
+    return "".join(f"\n- server {server}: {', '.join(names)}" for server, names in allowed.items())
+
+
+def _schema(allowed: Mapping[str, tuple[str, ...]], key: str, description: str) -> dict[str, Any]:
+    names = sorted({name for names in allowed.values() for name in names})
+    return {
+        "type": "object",
+        "properties": {
+            "server": {"type": "string", "description": "The server.", "enum": sorted(allowed)},
+            key: {"type": "string", "description": description, "enum": names},
+        },
+        "required": ["server", key],
+        "additionalProperties": False,
+    }
+
+
+def _tool(name: str, method: str, description: str, schema: dict[str, Any], caller: Any) -> McpTool:
+    declared = {"readOnlyHint": True, "openWorldHint": True}
+    reading = read_annotations(declared, host={}, trusted=True)
+    raw = {"name": method, "description": description, "inputSchema": schema, "annotations": declared}
+    return McpTool(
+        name=name if len(name) <= 64 else public_name(name, method),
+        server="",
+        tool=method,
+        title=None,
+        description=description,
+        input_schema=schema,
+        output_schema=None,
+        annotations=declared,
+        missing_annotations=reading.missing,
+        effects=reading.effects,
+        findings=(),
+        digest=tool_digest(raw),
+        generation=0,
+        load=0,
+        caller=caller,
+    )

@@ -1,0 +1,659 @@
+"""`McpConnection`: every server of one agent behind one object.
+
+It decides in synchronous methods and leaves the acting to one task per server, inside one owner task. It may be
+entered, used and closed from any task, in any order, twice; one bad server never harms another; nothing it started
+outlives it.
+"""
+
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import anyio.abc
+import attrs
+from attrs import field, frozen
+from mcp import MCPError
+
+from deputy_mcp._core.catalog import colliding_names
+from deputy_mcp._core.config import CommonFields, Limits, RestartPolicy, Server
+from deputy_mcp._core.errors import (
+    CallTimeoutError,
+    ClosedError,
+    ConfigError,
+    MalformedReplyError,
+    NotAllowlistedError,
+    StartError,
+    UnavailableError,
+)
+from deputy_mcp._core.frozen import FrozenMapping, check_mapping, wrong_type
+from deputy_mcp._core.lifecycle import Event, ServerState
+from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions, unmatched_entries
+from deputy_mcp._core.sanitizing import clean_line, mask_secrets
+from deputy_mcp._runtime.approval import Approver
+from deputy_mcp._runtime.calls import PromptCall, ResourceCall, ToolCall, stale_handle
+from deputy_mcp._runtime.capability_tools import make_capability_tools
+from deputy_mcp._runtime.configfile import load_config
+from deputy_mcp._runtime.gate import Gate
+from deputy_mcp._runtime.handles import McpTool, Progress, PromptResult, ResourceResult, ToolResult, make_handle
+from deputy_mcp._runtime.log import log_event
+from deputy_mcp._runtime.owner import Owner
+from deputy_mcp._runtime.results import finish_prompt, finish_resource, finish_tool
+from deputy_mcp._runtime.server import ServerTask
+from deputy_mcp._runtime.session import METHODS, ListingError, ListKind, Page, translate
+from deputy_mcp._runtime.spill import Spill
+from deputy_mcp._runtime.transports.link import CallRecord
+
+MOST_EVENTS = 1_000
+"""Events kept for a reader who is slow; then the oldest are dropped, and he is told how many."""
+
+
+@frozen(kw_only=True)
+class ConnectionEvent:
+    """Something that happened, for `events()`.
+
+    `kind`: `state`, `listing`, `warning` or `dropped` (then `facts["count"]` events were lost to a slow reader).
+    """
+
+    kind: str
+    server: str | None
+    facts: Mapping[str, Any]
+
+
+@frozen(kw_only=True)
+class ServerStatus:
+    """A snapshot of one server; taken without IO."""
+
+    name: str
+    state: ServerState
+    reason: str | None
+    """Why it stands where it stands, for a person."""
+    since: float
+    """When it came there, in the event loop's monotonic seconds."""
+    generation: int
+    """Sessions so far."""
+    protocol_version: str | None
+    server_info: Mapping[str, Any] | None
+    pid: int | None
+    tools: int
+    """How many tools are offered."""
+    refused: Mapping[str, tuple[str, str]]
+    """Tool → code and reason."""
+    restarts: int
+    calls_in_flight: int
+    awaiting_approval: int
+    bytes_in: int
+    bytes_out: int
+    stderr_tail: str = field(repr=False)
+    last_error: str | None
+    exit_code: int | None
+    """Of the latest process that ended; negative: the signal."""
+
+
+class McpConnection:
+    """See the module; `docs/reference/` has the contract."""
+
+    # Mutable state: the servers' tasks, made once; the owner and the group it runs them in; the handles of each
+    # server's latest vetting; the queues of those who read events; whether it was closed.
+    def __init__(
+        self,
+        servers: Mapping[str, Server],
+        *,
+        permissions: Permissions | None = None,
+        limits: Limits | None = None,
+        restart: RestartPolicy | None = None,
+        approver: Approver | None = None,
+        secrets: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:
+        """Check and remember; nothing is started.
+
+        `secrets`: further values to mask, by server; `from_config` fills it with expanded variables.
+        """
+        _check_options(servers, permissions, limits, restart, approver)
+        self._specs = FrozenMapping(servers)
+        self._limits = limits or Limits()
+        self._restart = restart or RestartPolicy()
+        self._permissions = permissions
+        self._secrets = dict(secrets or {})
+        self._tasks: dict[str, ServerTask] = {}
+        self._gate = Gate(self._tasks, permissions=permissions, approver=approver)
+        self._spill = Spill()
+        self._owner: Owner | None = None
+        self._closing: anyio.Event | None = None
+        self._handles: dict[str, tuple[McpTool, ...]] = {}
+        self._readers: list[_Reader] = []
+        self._closed = False
+
+    @classmethod
+    def from_config(cls, path: Any = None, servers: Any = None, **options: Any) -> Self:
+        """A connection over the servers of a configuration file; see `load_config` for `path` and `servers`.
+
+        Permissions in the file and in `options` combine by `&`.
+        """
+        config = load_config(path, servers)
+        given = options.pop("permissions", None)
+        both = [p for p in (config.permissions, given) if p is not None]
+        permissions = both[0] & both[1] if len(both) == 2 else next(iter(both), None)
+        return cls(config, permissions=permissions, secrets=config.secrets, **options)
+
+    # -- entering and leaving ------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Start every server side by side; return when each is READY or has failed its first start.
+
+        Raises `StartError` when a `required` server is not READY then; everything started is stopped again.
+        """
+        if self._owner is not None or self._closed:
+            raise ClosedError("a connection is entered once; make a new one")
+
+        for name, spec in self._specs.items():
+            self._tasks[name] = ServerTask(
+                name,
+                spec,
+                limits=spec.limits or self._limits,
+                policy=spec.restart or self._restart,
+                secrets=self._secrets.get(name, ()),
+                owner=self,
+            )
+
+        self._closing = anyio.Event()
+        self._owner = Owner()
+        self._owner.start(self._run, "deputy_mcp connection")
+        try:
+            for task in self._tasks.values():
+                task.step(Event.START)
+
+            for task in self._tasks.values():
+                await task.wait_attempt(0)
+
+            self._check_required()
+        except BaseException:
+            # Nothing half-started stays behind, whoever cancelled or whatever failed.
+            await self.aclose()
+            raise
+
+        self._warn_unmatched()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Stop every server and return when nothing is left. From any task, in any order, twice."""
+        self._closed = True
+        if self._owner is None or self._closing is None:
+            return
+
+        self._closing.set()
+        for task in self._tasks.values():
+            task.close()
+
+        await self._owner.wait()
+        for reader in self._readers:
+            reader.end()
+
+    async def _run(self) -> None:
+        """The owner's body: the servers' tasks, until closed."""
+        assert self._closing is not None
+        try:
+            async with anyio.create_task_group() as group:
+                for task in self._tasks.values():
+                    group.start_soon(task.run, name=f"deputy_mcp server {task.name}")
+        finally:
+            self._closed = True
+            self._spill.remove()
+
+    def _check_required(self) -> None:
+        for task in self._tasks.values():
+            if task.spec.required and task.state is not ServerState.READY:
+                why = task.last_error or str(task.state)
+                raise StartError(
+                    f"the required server {task.name!r} did not start: {why}",
+                    server=task.name,
+                    state=str(task.state),
+                    reason=task.last_error,
+                )
+
+    def _warn_unmatched(self) -> None:
+        names = [handle.name for handles in self._handles.values() for handle in handles]
+        judged = [p for p in (self._permissions, *(t.spec.permissions for t in self._tasks.values())) if p is not None]
+        for entry in sorted({entry for permissions in judged for entry in unmatched_entries(permissions, names)}):
+            shown = clean_line(entry, 80)
+            self._tell(
+                "warning", None, detail=f"tool_allowlist or tool_denylist names {shown!r}, which matches no tool"
+            )
+
+    def _task(self, server: str) -> ServerTask:
+        self._check_open()
+        return self._gate.server(server)
+
+    def _check_open(self) -> None:
+        if self._owner is None:
+            raise ClosedError("the connection is not entered yet: use `async with McpConnection(...)`")
+
+        if self._closed:
+            raise ClosedError("the connection is closed")
+
+    # -- tools ---------------------------------------------------------------------------------------------------
+
+    def tools(self, *servers: str) -> list[McpTool]:
+        """The last vetted handles, of the servers named or of all; also while a server restarts."""
+        if self._owner is None:
+            raise ClosedError("the connection is not entered yet: use `async with McpConnection(...)`")
+
+        names = servers or tuple(self._tasks)
+        for name in names:
+            self._gate.server(name)
+
+        return [
+            handle
+            for name in names
+            for handle in self._handles.get(name, ())
+            if handle.tool not in self._tasks[name].collisions
+        ]
+
+    async def call_tool(
+        self,
+        server: str,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout_seconds: float | None = None,
+        progress: Progress | None = None,
+        retry: bool = False,
+    ) -> ToolResult:
+        """One governed call by names. Raises `RefusedError`, `UnavailableError`, `CallError`, `ClosedError`."""
+        call = ToolCall(
+            self._gate,
+            self._task(server),
+            tool,
+            {} if arguments is None else arguments,
+            timeout_seconds=timeout_seconds,
+            progress=progress,
+            retry=retry,
+            caller=self,
+        )
+        return await finish_tool(call, await call.run(), self._gate, self._spill)
+
+    async def call_handle(
+        self,
+        handle: McpTool,
+        arguments: Mapping[str, Any] | None,
+        *,
+        timeout_seconds: float | None,
+        progress: Progress | None,
+        retry: bool,
+    ) -> ToolResult:
+        """What stands behind `McpTool.call`."""
+        known = self._tasks.get(handle.server)
+        if known is not None and known.load != handle.load:
+            # Before asking whether we are closed: a handle whose server was loaded elsewhere should say so.
+            raise stale_handle(handle)
+
+        call = ToolCall(
+            self._gate,
+            self._task(handle.server),
+            handle.tool,
+            {} if arguments is None else arguments,
+            timeout_seconds=timeout_seconds,
+            progress=progress,
+            retry=retry,
+            handle=handle,
+            caller=self,
+        )
+        return await finish_tool(call, await call.run(), self._gate, self._spill)
+
+    def decide(self, handle: McpTool) -> Allow | Ask | Deny:
+        """What the effective permissions say of a handle, callbacks apart."""
+        return self._gate.permissions_for(self._tasks.get(handle.server), handle).decide(handle)
+
+    def capability_tools(self, prefix: str = "mcp") -> list[McpTool]:
+        """`PREFIX_read_resource` and `PREFIX_get_prompt` over the servers' allowlists; those with nothing to offer
+        are left out. Read-only and open-world.
+        """
+        return make_capability_tools(self._specs, self, prefix)
+
+    # -- resources, prompts, listings ----------------------------------------------------------------------------
+
+    async def read_resource(
+        self, server: str, uri: str, *, timeout_seconds: float | None = None, handle: McpTool | None = None
+    ) -> ResourceResult:
+        """Read an allowlisted resource, through the gate. `handle`: the capability tool it is read for."""
+        call = ResourceCall(
+            self._gate,
+            self._task(server),
+            uri,
+            {"uri": uri},
+            timeout_seconds=timeout_seconds,
+            handle=handle,
+            caller=self,
+        )
+        return finish_resource(call, await call.run())
+
+    async def get_prompt(
+        self,
+        server: str,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        timeout_seconds: float | None = None,
+        handle: McpTool | None = None,
+    ) -> PromptResult:
+        """Get an allowlisted prompt, through the gate. All arguments are strings."""
+        call = PromptCall(
+            self._gate,
+            self._task(server),
+            name,
+            {} if arguments is None else arguments,
+            timeout_seconds=timeout_seconds,
+            handle=handle,
+            caller=self,
+        )
+        return finish_prompt(call, await call.run())
+
+    async def discover(self, server: str, kind: ListKind, cursor: str | None = None) -> Page:
+        """One page of what a server offers, as it sends it. It never widens what is allowed."""
+        task = self._task(server)
+        if kind not in METHODS:
+            raise ConfigError(f"kind must be one of {', '.join(METHODS)}", server=server, key="kind")
+
+        page: Page = await self._ask(task, lambda session, _: session.list_page(kind, cursor))
+        return page
+
+    async def complete(self, server: str, ref: Mapping[str, Any], argument: Mapping[str, str]) -> list[str]:
+        """Completions of one argument of an allowlisted prompt or resource template.
+
+        `ref` is the protocol's: `{"type": "ref/prompt", "name": …}` or `{"type": "ref/resource", "uri": …}`.
+        """
+        task = self._task(server)
+        named = ref.get("name") if ref.get("type") == "ref/prompt" else ref.get("uri")
+        allowed = task.spec.prompts if ref.get("type") == "ref/prompt" else task.spec.resources
+        if named not in allowed:
+            raise NotAllowlistedError(
+                f"server {server!r} allows no completion for {clean_line(str(named), 80)!r}",
+                server=server,
+                code="not_allowlisted",
+            )
+
+        params = {"ref": dict(ref), "argument": dict(argument)}
+        raw = await self._ask(
+            task, lambda session, record: session.request("completion/complete", params, record=record)
+        )
+        completion = raw.get("completion")
+        values = completion.get("values") if isinstance(completion, dict) else None
+        return [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
+
+    async def _ask(self, task: ServerTask, ask: Any) -> Any:
+        """One ungoverned question (it runs nothing), under the call timeout and the concurrency limit."""
+        record = CallRecord()
+        with anyio.move_on_after(task.limits.call_timeout_seconds):
+            session = await task.wait_ready()
+            async with task.slots:
+                try:
+                    return await ask(session, record)
+                except MCPError as error:
+                    raise translate(
+                        error,
+                        record,
+                        session.link,
+                        server=task.name,
+                        tool=None,
+                        limits=task.limits,
+                        secrets=task.secrets,
+                        stopping=task.stopping,
+                    ) from None
+                except ListingError as error:
+                    raise MalformedReplyError(f"server {task.name!r}: {error}", server=task.name) from None
+
+        seconds = task.limits.call_timeout_seconds
+        raise CallTimeoutError(f"server {task.name!r} did not answer within {seconds:g} s", server=task.name)
+
+    # -- status --------------------------------------------------------------------------------------------------
+
+    def status(self) -> Mapping[str, ServerStatus]:
+        """A snapshot of every server, by name. No IO; also before entering and after closing."""
+        if not self._tasks:
+            return FrozenMapping({name: _dormant(name) for name in self._specs})
+
+        return FrozenMapping({name: self._status(task) for name, task in self._tasks.items()})
+
+    def _status(self, task: ServerTask) -> ServerStatus:
+        bytes_in, bytes_out = task.traffic
+        link = task.link
+        ending = task.life.ending
+        refused = dict(task.vetting.refused) if task.vetting is not None else {}
+        shown = {name: (refusal.code, mask_secrets(refusal.reason, task.secrets)) for name, refusal in refused.items()}
+        for tool in task.collisions:
+            shown[tool] = ("name_collision", "another tool has the same public name")
+
+        return ServerStatus(
+            name=task.name,
+            state=task.state,
+            reason=(ending.detail or ending.code) if ending is not None else None,
+            since=task.life.since,
+            generation=task.generation,
+            protocol_version=task.protocol_version,
+            server_info=task.server_info,
+            pid=link.pid if link is not None else None,
+            tools=len(self.tools(task.name)),
+            refused=FrozenMapping(shown),
+            restarts=task.life.restarts,
+            calls_in_flight=task.calls_in_flight,
+            awaiting_approval=task.awaiting_approval,
+            bytes_in=bytes_in,
+            bytes_out=bytes_out,
+            stderr_tail=mask_secrets(link.stderr_tail, task.secrets) if link is not None else task.stderr_tail,
+            last_error=task.last_error,
+            exit_code=task.exit_code,
+        )
+
+    async def events(self) -> AsyncIterator[ConnectionEvent]:
+        """What happens from now on, until the connection closes."""
+        reader = _Reader()
+        if self._closed:
+            return
+
+        self._readers.append(reader)
+        try:
+            while (event := await reader.next()) is not None:
+                yield event
+        finally:
+            self._readers.remove(reader)
+
+    def on_server(self, kind: str, server: ServerTask, **facts: Any) -> None:
+        """A server's task tells what happened; synchronous."""
+        if kind == "listing":
+            self._take_listing(server)
+
+        self._tell(kind, server.name, **facts)
+
+    def _tell(self, kind: str, server: str | None, **facts: Any) -> None:
+        log_event(kind, level="warning" if kind == "warning" else "info", server=server, **facts)
+        event = ConnectionEvent(kind=kind, server=server, facts=FrozenMapping(facts))
+        for reader in self._readers:
+            reader.put(event)
+
+    def _take_listing(self, server: ServerTask) -> None:
+        assert server.vetting is not None
+        self._handles[server.name] = tuple(
+            make_handle(facts, generation=server.generation, load=server.load, caller=self)
+            for facts in server.vetting.tools.values()
+        )
+        pairs = [(task.name, tool) for task in self._tasks.values() if task.vetting for tool in task.vetting.tools]
+        colliding = colliding_names(pairs)
+        for task in self._tasks.values():
+            task.collisions = frozenset(tool for name, tool in colliding if name == task.name)
+
+    # -- one server ----------------------------------------------------------------------------------------------
+
+    async def start(self, server: str) -> None:
+        """Start a server that is down and return when it is READY. Raises `UnavailableError`."""
+        task = self._task(server)
+        await self._bring_up(task, Event.START)
+
+    async def stop(self, server: str) -> None:
+        """End a server on request; its calls fail with code `stopped`. Returns when nothing of it is left."""
+        task = self._task(server)
+        task.step(Event.STOP)
+        await self._wait_down(task)
+
+    async def kill(self, server: str) -> None:
+        """End a server without courtesy, its whole tree, at once; it is not restarted."""
+        task = self._task(server)
+        task.kill()
+        await self._wait_down(task)
+
+    async def release(self, server: str) -> None:
+        """A person lets a QUARANTINED or FAILED server try again; returns when it is READY, raises when it is not."""
+        await self._bring_up(self._task(server), Event.RELEASED)
+
+    async def reload(self, server: str, *, repin: bool = False) -> list[McpTool]:
+        """Restart a server on purpose and give its new handles; those of the earlier load become stale.
+
+        `repin=True` takes the new listing as a first one. Raises `UnavailableError` when it does not come up again.
+        """
+        task = self._task(server)
+        before = task.attempts
+        while not task.life.can(Event.RELOAD):
+            if task.state is ServerState.CLOSING:
+                await task.wait_until(lambda: task.state is not ServerState.CLOSING)
+            elif task.state is ServerState.DORMANT:
+                break
+            else:
+                raise task.unavailable() or UnavailableError(f"server {server!r} cannot be reloaded", server=server)
+
+        task.load += 1
+        if repin:
+            task.pins = None
+
+        task.step(Event.RELOAD)
+        # A running server first goes down, which is an attempt's end too.
+        await task.wait_until(lambda: task.attempts > before and task.state is not ServerState.STARTING)
+        await self._wait_up(task)
+        return self.tools(server)
+
+    async def supersede(self, server: str) -> None:
+        """Another load of this server takes over: stop it for good, its handles become stale."""
+        task = self._tasks[server]
+        task.load += 1
+        task.close()
+        await self._wait_down(task)
+        if all(other.closed for other in self._tasks.values()):
+            await self.aclose()
+
+    async def _bring_up(self, task: ServerTask, event: Event) -> None:
+        if task.state is ServerState.CLOSING:
+            await task.wait_until(lambda: task.state is not ServerState.CLOSING)
+
+        if task.state is ServerState.QUARANTINED and event is not Event.RELEASED:
+            error = task.unavailable()
+            assert error is not None
+            raise error
+
+        before = task.attempts
+        if task.step(event):
+            await task.wait_attempt(before)
+
+        await self._wait_up(task)
+
+    async def _wait_up(self, task: ServerTask) -> None:
+        """Return when the attempt under way led to READY; raise why it did not."""
+        going_up = (ServerState.STARTING, ServerState.VETTING, ServerState.CLOSING)
+        await task.wait_until(lambda: task.state not in going_up)
+        if task.state is ServerState.READY:
+            return
+
+        error = task.unavailable()
+        if error is None:
+            why = task.last_error or str(task.state)
+            error = StartError(
+                f"server {task.name!r} did not start: {why}", server=task.name, state=str(task.state), reason=why
+            )
+
+        raise error
+
+    async def _wait_down(self, task: ServerTask) -> None:
+        await task.wait_until(lambda: task.state is not ServerState.CLOSING)
+
+    def __repr__(self) -> str:
+        states = ", ".join(f"{name} {task.state}" for name, task in self._tasks.items())
+        return f"<McpConnection {states or 'of ' + ', '.join(self._specs)}{' (closed)' if self._closed else ''}>"
+
+
+@attrs.define(eq=False)
+class _Reader:
+    """One reader of events: a bounded queue that says what it lost."""
+
+    queue: deque[ConnectionEvent] = attrs.field(factory=deque)
+    dropped: int = 0
+    ended: bool = False
+    arrived: anyio.Event = attrs.field(factory=anyio.Event)
+
+    def put(self, event: ConnectionEvent) -> None:
+        if len(self.queue) >= MOST_EVENTS:
+            self.queue.popleft()
+            self.dropped += 1
+
+        self.queue.append(event)
+        self.arrived.set()
+
+    def end(self) -> None:
+        self.ended = True
+        self.arrived.set()
+
+    async def next(self) -> ConnectionEvent | None:
+        while not self.queue and not self.ended:
+            self.arrived = anyio.Event()
+            await self.arrived.wait()
+
+        if self.dropped:
+            count, self.dropped = self.dropped, 0
+            return ConnectionEvent(kind="dropped", server=None, facts=FrozenMapping({"count": count}))
+
+        return self.queue.popleft() if self.queue else None
+
+
+def _check_options(servers: object, permissions: object, limits: object, restart: object, approver: object) -> None:
+    for name, spec in check_mapping("servers", servers).items():
+        if not name:
+            raise ConfigError("a server needs a name", key="servers")
+
+        if not isinstance(spec, CommonFields):
+            wrong_type(f"servers[{name!r}]", spec, "a StdioServer, an HttpServer or a CustomServer")
+
+    for key, value, kind in (
+        ("permissions", permissions, Permissions),
+        ("limits", limits, Limits),
+        ("restart", restart, RestartPolicy),
+    ):
+        if value is not None and not isinstance(value, kind):
+            wrong_type(key, value, f"a {kind.__name__}")
+
+    if approver is not None and not callable(approver):
+        wrong_type("approver", approver, "an async callable")
+
+
+def _dormant(name: str) -> ServerStatus:
+    return ServerStatus(
+        name=name,
+        state=ServerState.DORMANT,
+        reason=None,
+        since=0.0,
+        generation=0,
+        protocol_version=None,
+        server_info=None,
+        pid=None,
+        tools=0,
+        refused=FrozenMapping(),
+        restarts=0,
+        calls_in_flight=0,
+        awaiting_approval=0,
+        bytes_in=0,
+        bytes_out=0,
+        stderr_tail="",
+        last_error=None,
+        exit_code=None,
+    )

@@ -1,0 +1,447 @@
+"""The order of every call, in one place.
+
+1. route: server and tool known, allowlisted, handle not stale
+2. arguments: encoded once; these bytes are what every later step and the wire use; checked against the input schema
+3. permit: Deny ends here, before any waiting (a server never vetted is waited for first); then `can_use_tool`
+4. ready: a server on its way up is waited for; nothing was sent yet
+5. slot: `max_concurrent_calls`
+6. pin: the tool is what it was when it was pinned
+7. approve, if Ask: slot given back, deadline standing still; then 2 to 6 again with what was approved
+9. send
+10. cap, check, clean (`results`)
+
+(8 and 11, the journal's lines, come with the journal.) A deadline that passes before 9 raises `WaitTimeoutError`,
+after it `CallTimeoutError`. Sent again is only what provably did not run, or what the caller declared repeatable and
+the effects confirm. Not here: what is allowed (`permissions`), what a server does (`server`), what kinds of call there
+are (`calls`).
+"""
+
+import functools
+import inspect
+import json
+import math
+import operator
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, Literal
+
+import anyio
+from attrs import field, frozen
+from mcp import MCPError
+
+from deputy_mcp._core.annotations import Effects, Finding
+from deputy_mcp._core.catalog import ToolFacts
+from deputy_mcp._core.errors import (
+    CallError,
+    CallTimeoutError,
+    InvalidArgumentsError,
+    NotAllowlistedError,
+    PermissionDeniedError,
+    WaitTimeoutError,
+)
+from deputy_mcp._core.frozen import check_number
+from deputy_mcp._core.permissions import Allow, Ask, Deny, Judged, Permissions, tighten
+from deputy_mcp._core.sanitizing import clean_line, clean_text
+from deputy_mcp._runtime.approval import Approver, ask_person
+from deputy_mcp._runtime.handles import Caller, McpTool, Progress
+from deputy_mcp._runtime.log import log_event
+from deputy_mcp._runtime.schemas import SchemaChecker
+from deputy_mcp._runtime.server import LostWhileVerifyingError, ServerTask
+from deputy_mcp._runtime.session import Session, translate
+from deputy_mcp._runtime.transports.link import CallRecord, LinkError
+
+MOST_CHECKERS = 8_192
+"""Compiled schemas kept; past it all are compiled anew when next needed."""
+
+MOST_STATE_ROUNDS = 10
+"""Rounds in which a server (2026-07-28) may ask to be asked again with its state, without coming to an end."""
+
+Stage = Literal["waiting", "callback", "sending"]
+
+
+@frozen(kw_only=True)
+class CallContext:
+    """What `can_use_tool` is told beside the tool and the arguments."""
+
+    server: str
+    tool: str
+    public_name: str
+    effects: Effects
+    decision: Allow | Ask
+    """What the permissions decided; the callback can only tighten it."""
+
+
+@frozen(kw_only=True)
+class Target:
+    """What a call is judged by: a tool's facts, or a capability's."""
+
+    name: str
+    """The public name."""
+    effects: Effects
+    findings: tuple[Finding, ...]
+    digest: str | None
+    facts: ToolFacts | None = field(default=None, repr=False)
+
+
+def effective_permissions(given: Iterable[Permissions | None]) -> Permissions:
+    """`&` over those given; `Permissions()`, the floor, where none was."""
+    shares = [share for share in given if share is not None]
+    return functools.reduce(operator.and_, shares) if shares else Permissions()
+
+
+async def decide_with_callbacks(
+    permissions: Permissions, judged: Judged, shown: Any, arguments_json: bytes, *, server: str, tool: str
+) -> Allow | Ask | Deny:
+    """`decide`, then every `can_use_tool`, each with a copy of the arguments and only able to tighten."""
+    decision = permissions.decide(judged)
+    for callback in permissions.callbacks:
+        if isinstance(decision, Deny):
+            break
+
+        context = CallContext(
+            server=server, tool=tool, public_name=judged.name, effects=judged.effects, decision=decision
+        )
+        answer: object
+        try:
+            answer = callback(shown, json.loads(arguments_json), context)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        except Exception as error:  # noqa: BLE001 # a crashing callback denies
+            answer = Deny(f"needs the agreement of can_use_tool, which failed with {type(error).__name__}")
+
+        decision = tighten(decision, answer)
+
+    return decision
+
+
+def denied_error(decision: Deny, *, name: str, server: str | None, tool: str) -> PermissionDeniedError:
+    """The error of a Deny, logged. Its text names what would have to be granted."""
+    log_event("denied", server=server, tool=tool, code=decision.code)
+    return PermissionDeniedError(
+        f"{name} is not permitted: {decision.reason}", decision=decision, server=server, tool=tool
+    )
+
+
+class Gate:
+    """What all calls of one connection share: its servers, its permissions, its approver, its compiled schemas."""
+
+    # Mutable state: compiled schemas by digest and side.
+    def __init__(
+        self, servers: Mapping[str, ServerTask], *, permissions: Permissions | None, approver: Approver | None
+    ) -> None:
+        self.servers = servers
+        self.approver = approver
+        self._permissions = permissions
+        self._checkers: dict[tuple[str, str], SchemaChecker] = {}
+
+    def server(self, name: str) -> ServerTask:
+        """The server's task. Raises `NotAllowlistedError` with names that look alike."""
+        task = self.servers.get(name)
+        if task is not None:
+            return task
+
+        known = ", ".join(map(repr, self.servers)) or "none"
+        raise NotAllowlistedError(
+            f"there is no server {clean_line(str(name), 80)!r}; configured: {known}",
+            near=get_close_matches(str(name), list(self.servers)),
+            server=str(name),
+            code="unknown_server",
+        )
+
+    def permissions_for(self, task: ServerTask | None, handle: McpTool | None) -> Permissions:
+        """What holds for a call: `&` over what server, connection and agent gave, and what the handle took away."""
+        server = task.spec.permissions if task is not None else None
+        granted = handle.granted if handle is not None else None
+        effective = effective_permissions((server, self._permissions, granted))
+        return effective if handle is None or handle.narrowing is None else effective & handle.narrowing
+
+    def checker(self, facts: ToolFacts, side: Literal["inputSchema", "outputSchema"]) -> SchemaChecker:
+        """The compiled schema of a tool, original as on the wire."""
+        key = (facts.digest, side)
+        found = self._checkers.get(key)
+        if found is None:
+            if len(self._checkers) >= MOST_CHECKERS:
+                self._checkers.clear()
+
+            found = self._checkers[key] = SchemaChecker(facts.raw[side])
+
+        return found
+
+
+class Call:
+    """One call on its way through the gate: its deadline, its stage, and what was approved."""
+
+    method = ""
+
+    # Mutable state: the stage and scope of the deadline; the record of the latest sending; why it was sent again.
+    def __init__(
+        self,
+        gate: Gate,
+        task: ServerTask,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        timeout_seconds: float | None,
+        progress: Progress | None = None,
+        retry: bool = False,
+        handle: McpTool | None = None,
+        caller: Caller,
+    ) -> None:
+        self.task = task
+        self._caller = caller
+        self.tool = tool
+        self.record = CallRecord()
+        self.generation = 0
+        self.started = anyio.current_time()
+        self._gate = gate
+        self._handle = handle
+        self._arguments: Any = arguments
+        self._progress = progress
+        self._retry = retry
+        seconds = task.limits.call_timeout_seconds if timeout_seconds is None else timeout_seconds
+        self._seconds = check_number("timeout_seconds", seconds, above_zero=True)
+        self._hard_end = self.started + self._seconds
+        self._scope = anyio.CancelScope(deadline=self._hard_end)
+        self._stage: Stage = "waiting"
+        self._approved: bytes | None = None
+        self._resent: set[str] = set()
+        self._pause = 0.0
+
+    async def run(self) -> dict[str, Any]:
+        """The raw result. Raises our errors; a cancellation from outside is never wrapped."""
+        with self._scope:
+            return await self._steps()
+
+        raise self._timed_out()
+
+    async def _steps(self) -> dict[str, Any]:
+        while True:
+            target = await self._route()
+            arguments_json = await self._check_arguments(target)
+            decision = await self._permit(target, arguments_json)
+            session = await self.task.wait_ready()
+            async with self.task.slots:
+                try:
+                    target = await self._check_pin(session, target)
+                except LostWhileVerifyingError:
+                    continue
+
+                approved = not isinstance(decision, Ask) or self._approved == arguments_json
+                if approved:
+                    raw = await self._send(session, target, arguments_json)
+                    if raw is not None:
+                        return raw
+
+            if not approved:
+                assert isinstance(decision, Ask)
+                await self._approve(target, decision, arguments_json)
+            elif self._pause:
+                await anyio.sleep(self._pause)
+                self._pause = 0.0
+
+    # -- 1 to 3 --------------------------------------------------------------------------------------------------
+
+    async def _route(self) -> Target:
+        raise NotImplementedError
+
+    async def _check_arguments(self, target: Target) -> bytes:
+        raise NotImplementedError
+
+    def _encode(self, target: Target) -> bytes:
+        names: dict[str, Any] = {"server": self.task.name, "tool": self.tool}
+        if not isinstance(self._arguments, Mapping) or not all(isinstance(key, str) for key in self._arguments):
+            raise InvalidArgumentsError(f"the arguments of {target.name} must be an object with text keys", **names)
+
+        try:
+            encoded = json.dumps(dict(self._arguments), separators=(",", ":"), allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidArgumentsError(f"the arguments of {target.name} are no JSON: {error}", **names) from None
+
+        if len(encoded) > self.task.limits.max_message_bytes:
+            raise InvalidArgumentsError(
+                f"the arguments of {target.name} have {len(encoded)} bytes, more than max_message_bytes", **names
+            )
+
+        return encoded
+
+    async def _permit(self, target: Target, arguments_json: bytes) -> Allow | Ask:
+        permissions = self._gate.permissions_for(self.task, self._handle)
+        self._stage = "callback"
+        decision = await decide_with_callbacks(
+            permissions, target, self._handle or target, arguments_json, server=self.task.name, tool=self.tool
+        )
+        self._stage = "waiting"
+        if isinstance(decision, Deny):
+            raise denied_error(decision, name=target.name, server=self.task.name, tool=self.tool)
+
+        return decision
+
+    # -- 6 and 7 -------------------------------------------------------------------------------------------------
+
+    async def _check_pin(self, session: Session, target: Target) -> Target:
+        raise NotImplementedError
+
+    async def _approve(self, target: Target, decision: Ask, arguments_json: bytes) -> None:
+        left = self._scope.deadline - anyio.current_time()
+        self._scope.deadline = math.inf
+        self.task.awaiting_approval += 1
+        try:
+            answer = await ask_person(
+                self._gate.approver,
+                decision,
+                server=self.task.name,
+                tool=self.tool,
+                public_name=target.name,
+                effects=target.effects,
+                findings=target.findings,
+                arguments_json=arguments_json,
+                digest=target.digest,
+                timeout_seconds=self.task.limits.approval_timeout_seconds,
+            )
+        finally:
+            self.task.awaiting_approval -= 1
+            self._hard_end = self._scope.deadline = anyio.current_time() + left
+
+        if answer.arguments is not None:
+            self._arguments = answer.arguments
+
+        self._approved = self._encode(target)
+
+    # -- 9 -------------------------------------------------------------------------------------------------------
+
+    def _params(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _headers(self, target: Target, arguments_json: bytes) -> dict[str, str]:
+        return {}
+
+    async def _send(self, session: Session, target: Target, arguments_json: bytes) -> dict[str, Any] | None:
+        """The raw result; None: provably not run (or repeatable), go through the steps again."""
+        params = self._params()
+        for _ in range(MOST_STATE_ROUNDS):
+            self.record = CallRecord()
+            self.generation = self.task.generation
+            self._stage = "sending"
+            self._touch()
+            self.task.calls_in_flight += 1
+            try:
+                raw = await session.request(
+                    self.method,
+                    params,
+                    record=self.record,
+                    arguments_json=self._wire_arguments(arguments_json),
+                    on_progress=self._on_progress if self._progress or self._idle else None,
+                    headers=self._headers(target, arguments_json) if session.modern else None,
+                )
+            except MCPError as error:
+                self._recover(error, session, target)
+                return None
+            finally:
+                self._stage = "waiting"
+                self._scope.deadline = self._hard_end
+                self.task.calls_in_flight -= 1
+
+            if raw.get("resultType") != "input_required":
+                return raw
+
+            if raw.get("inputRequests") or not isinstance(raw.get("requestState"), str):
+                break
+
+            # The server only wants to be asked again with its state: the same call, still under way (2026-07-28).
+            params = self._params() | {"requestState": raw["requestState"]}
+            await anyio.sleep(0.05)
+
+        raise CallError(
+            f"{target.name} asked the host for input, which it was told is not to be had; the call was given up",
+            server=self.task.name,
+            tool=self.tool,
+            code="input_declined",
+        )
+
+    def _wire_arguments(self, arguments_json: bytes) -> bytes | None:
+        return arguments_json
+
+    @property
+    def _idle(self) -> float | None:
+        return self.task.limits.idle_timeout_seconds
+
+    def _touch(self) -> None:
+        if self._idle is not None:
+            self._scope.deadline = min(self._hard_end, anyio.current_time() + self._idle)
+
+    async def _on_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        self._touch()
+        if self._progress is not None:
+            outcome = self._progress(progress, total, clean_text(message) if message is not None else None)
+            if inspect.isawaitable(outcome):
+                await outcome
+
+    def _recover(self, error: MCPError, session: Session, target: Target) -> None:
+        """Return when the call may go through the steps again; else raise what happened."""
+        task, record = self.task, self.record
+        fault = error.fault if isinstance(error, LinkError) else None
+        stopping = task.stopping
+        again: str | None = None
+        match fault:
+            case "forgotten":
+                task.note_forgotten(session)
+                # A 404 is said before anything runs; other ways of forgetting may have come after.
+                again = "forgotten" if record.status == 404 else self._repeatable(target)
+            case "unreachable":
+                task.note_unreachable(session, error.detail if isinstance(error, LinkError) else "")
+                return  # nothing was sent; it is waited for like a restart, inside the deadline
+            case "lost" | "dropped":
+                if fault == "lost":
+                    task.note_lost(session)
+
+                again = self._repeatable(target) if record.sent else "unsent"
+            case "http" if record.status == 429 and record.retry_after_seconds is not None:
+                if anyio.current_time() + record.retry_after_seconds < self._hard_end:
+                    again = "retry_after"
+                    self._pause = record.retry_after_seconds
+
+        if again is not None and again not in self._resent and not stopping:
+            self._resent.add(again)
+            log_event("sent_again", server=task.name, tool=self.tool, reason=again)
+            return
+
+        raise translate(
+            error,
+            record,
+            session.link,
+            server=task.name,
+            tool=self.tool,
+            limits=task.limits,
+            secrets=task.secrets,
+            stopping=stopping,
+        ) from None
+
+    def _repeatable(self, target: Target) -> str | None:
+        """Effects come from hints that are trusted or the host's own: the cautious reading has no other true ones."""
+        effects = target.effects
+        return "retry" if self._retry and (effects.read_only or effects.idempotent) else None
+
+    def _timed_out(self) -> Exception:
+        names: dict[str, Any] = {"server": self.task.name, "tool": self.tool}
+        name = f"{self.task.name}/{clean_line(self.tool, 80)}"
+        if self._stage == "callback":
+            late = Deny(f"needs the agreement of can_use_tool, which did not answer within {self._seconds:g} s")
+            return denied_error(late, name=name, **names)
+
+        if self._stage == "sending":
+            self.task.note_timeout()
+            idle = anyio.current_time() < self._hard_end
+            what = f"made no progress for {self._idle:g} s" if idle else f"did not answer within {self._seconds:g} s"
+            return CallTimeoutError(
+                f"{name} {what}",
+                code="idle_timeout" if idle else None,
+                outcome="unknown" if self.record.sent else "not_sent",
+                **names,
+            )
+
+        state = str(self.task.state)
+        reason = self.task.last_error if state != "ready" else None
+        why = f" ({state}{f': {reason}' if reason else ''})"
+        return WaitTimeoutError(
+            f"{name} could not be sent within {self._seconds:g} s{why}", state=state, reason=reason, **names
+        )

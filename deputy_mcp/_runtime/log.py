@@ -1,0 +1,22 @@
+"""Our events, to structlog. A library must not print: where the host has not configured structlog (whose default is
+to print to stdout), events go to the standard library's logger `deputy_mcp` instead, silent until the host listens.
+"""
+
+import logging
+from typing import Any, Literal
+
+import structlog
+
+_logger = logging.getLogger("deputy_mcp")
+_logger.addHandler(logging.NullHandler())
+_standard = structlog.wrap_logger(
+    _logger,
+    processors=[structlog.stdlib.filter_by_level, structlog.processors.KeyValueRenderer(key_order=["event"])],
+    wrapper_class=structlog.stdlib.BoundLogger,
+)
+
+
+def log_event(event: str, *, level: Literal["info", "warning"] = "info", **fields: Any) -> None:
+    """Log one event. `fields` must be clean and masked already."""
+    logger = structlog.get_logger("deputy_mcp") if structlog.is_configured() else _standard
+    getattr(logger, level)(event, **fields)

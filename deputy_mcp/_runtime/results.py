@@ -1,0 +1,156 @@
+"""Step 10 of a call: what came back, capped, checked and cleaned."""
+
+import json
+from typing import Any
+
+import anyio
+
+from deputy_mcp._core.annotations import Finding
+from deputy_mcp._core.catalog import ToolFacts
+from deputy_mcp._core.config import Limits
+from deputy_mcp._core.errors import MalformedReplyError, ResultTooLargeError
+from deputy_mcp._core.sanitizing import clean_text
+from deputy_mcp._runtime.calls import PromptCall, ResourceCall, ToolCall
+from deputy_mcp._runtime.gate import Gate
+from deputy_mcp._runtime.handles import (
+    PromptResult,
+    ResourceResult,
+    ToolResult,
+    bounded,
+    read_blocks,
+    render_message,
+    render_resource,
+    render_result,
+)
+from deputy_mcp._runtime.log import log_event
+from deputy_mcp._runtime.session import was_repaired
+from deputy_mcp._runtime.spill import Spill
+from deputy_mcp._runtime.transports.link import CallRecord
+
+
+async def finish_tool(call: ToolCall, raw: dict[str, Any], gate: Gate, spill: Spill) -> ToolResult:
+    """The result of a tool call. Raises `ResultTooLargeError` where the limits say so."""
+    facts, record, limits = call.facts, call.record, call.task.limits
+    findings = await _result_findings(facts, raw, record, gate)
+    size = record.reply_bytes or len(json.dumps(raw))
+    spilled: str | None = None
+    if size > limits.max_result_bytes:
+        if limits.on_large_result == "error":
+            raise ResultTooLargeError(
+                f"the result of {facts.name} has {size} bytes, max_result_bytes is {limits.max_result_bytes}",
+                limit_bytes=limits.max_result_bytes,
+                seen_bytes=size,
+                server=facts.server,
+                tool=facts.tool,
+            )
+
+        if limits.on_large_result == "spill":
+            spilled = await spill.write(
+                json.dumps(raw).encode(), directory=limits.spill_directory, max_bytes=limits.max_spill_bytes
+            )
+            if spilled is None:
+                findings.append(_finding("spill_full", "max_spill_bytes is used up; the result was cut instead"))
+
+    text, truncated = bounded(render_result(raw), limits.max_result_bytes)
+    result = ToolResult(
+        text=text,
+        content=read_blocks(raw),
+        structured_content=raw.get("structuredContent"),
+        is_error=raw.get("isError") is True,
+        truncated=truncated,
+        spilled_to=spilled,
+        size_bytes=size,
+        findings=tuple(findings),
+        tool_digest=facts.digest,
+        server=facts.server,
+        tool=facts.tool,
+        generation=call.generation,
+        duration_seconds=anyio.current_time() - call.started,
+    )
+    log_event(
+        "call",
+        server=facts.server,
+        tool=facts.tool,
+        is_error=result.is_error,
+        size_bytes=size,
+        duration_seconds=round(result.duration_seconds, 6),
+    )
+    return result
+
+
+async def _result_findings(facts: ToolFacts, raw: dict[str, Any], record: CallRecord, gate: Gate) -> list[Finding]:
+    findings = []
+    if was_repaired(record):
+        findings.append(_finding("repaired_text", "the reply held broken UTF-8 or lone surrogates"))
+
+    if "content" in raw and not isinstance(raw["content"], list):
+        findings.append(_finding("malformed_content", "its content is no list", "/content"))
+
+    if facts.raw.get("outputSchema") is None or raw.get("isError") is True:
+        # A failure's structured content has a shape of its own; its text must reach the caller.
+        return findings
+
+    if raw.get("structuredContent") is None:
+        findings.append(_finding("schema_violation", "its output schema promises structured content"))
+        return findings
+
+    verdict = await gate.checker(facts, "outputSchema").check(raw["structuredContent"])
+    if verdict.status != "valid":
+        code = "schema_violation" if verdict.status == "invalid" else "schema_unchecked"
+        message = clean_text("; ".join(verdict.problems))
+        findings.append(Finding(code, severity="warn", place="/structuredContent", message=message))
+
+    return findings
+
+
+def _finding(code: str, message: str, place: str = "") -> Finding:
+    return Finding(code, severity="warn", place=place, message=message)
+
+
+def finish_resource(call: ResourceCall, raw: dict[str, Any]) -> ResourceResult:
+    """The result of reading a resource."""
+    contents = _objects(raw, "contents", call)
+    text, truncated, size = _shown([render_resource(item) for item in contents], raw, call.record, call.task.limits)
+    return ResourceResult(
+        text=text,
+        contents=contents,
+        truncated=truncated,
+        size_bytes=size,
+        server=call.task.name,
+        uri=call.tool,
+        duration_seconds=anyio.current_time() - call.started,
+    )
+
+
+def finish_prompt(call: PromptCall, raw: dict[str, Any]) -> PromptResult:
+    """The result of getting a prompt."""
+    messages = _objects(raw, "messages", call)
+    text, truncated, size = _shown([render_message(item) for item in messages], raw, call.record, call.task.limits)
+    description = raw.get("description")
+    return PromptResult(
+        text=text,
+        description=clean_text(description) if isinstance(description, str) else None,
+        messages=messages,
+        truncated=truncated,
+        size_bytes=size,
+        server=call.task.name,
+        name=call.tool,
+        duration_seconds=anyio.current_time() - call.started,
+    )
+
+
+def _objects(raw: dict[str, Any], member: str, call: ResourceCall | PromptCall) -> tuple[dict[str, Any], ...]:
+    items = raw.get(member)
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise MalformedReplyError(
+            f"server {call.task.name!r} answered {call.method} without a list of {member}",
+            server=call.task.name,
+            tool=call.tool,
+        )
+
+    return tuple(items)
+
+
+def _shown(parts: list[str], raw: dict[str, Any], record: CallRecord, limits: Limits) -> tuple[str, bool, int]:
+    text, truncated = bounded(clean_text("\n".join(parts)), limits.max_result_bytes)
+    return text, truncated, record.reply_bytes or len(json.dumps(raw))

@@ -1,0 +1,601 @@
+"""One server's task: it drives the lifecycle and owns the link and the session.
+
+Everybody else leaves it a word: they step the lifecycle (a value) and wake it; only this task enters or leaves a
+transport, a session, a process. What goes wrong inside stops at this task's edge and becomes a state and a reason.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from secrets import SystemRandom
+from typing import Any, Literal, Protocol
+
+import anyio
+import anyio.abc
+from mcp import MCPError
+
+from deputy_mcp._core.catalog import Pinned, Refusal, Vetting, vet_listing
+from deputy_mcp._core.config import CustomServer, HttpServer, Limits, RestartPolicy, Server, StdioServer
+from deputy_mcp._core.errors import (
+    DeputyError,
+    PinMismatchError,
+    QuarantinedError,
+    RestartLimitError,
+    StartError,
+    UnavailableError,
+)
+from deputy_mcp._core.lifecycle import Ending, EndKind, Event, Lifecycle, ServerState, cooled_at
+from deputy_mcp._core.sanitizing import clean_line, known_secrets, mask_secrets
+from deputy_mcp._runtime.log import log_event
+from deputy_mcp._runtime.session import (
+    DiedOnProbeError,
+    Era,
+    ListingError,
+    NegotiationError,
+    Session,
+    check_header_annotations,
+    open_session,
+)
+from deputy_mcp._runtime.transports.custom import open_custom
+from deputy_mcp._runtime.transports.http import open_http
+from deputy_mcp._runtime.transports.link import ChangeKind, Link, LinkError, Traffic
+from deputy_mcp._runtime.transports.sse import open_sse
+from deputy_mcp._runtime.transports.stdio import open_stdio
+
+DEBOUNCE_SECONDS = 0.1
+"""A change is followed after so long, so that a burst costs one listing; a waiting call does not wait for it."""
+
+VERIFY_INTERVAL_SECONDS = 300
+"""A listing older than this is fetched again before a call, whether the server announced a change or not."""
+
+RELIST_BACKOFF_SECONDS = 1.0
+"""After a failed re-listing; calls are refused meanwhile, because nothing proves that their tools are unchanged."""
+
+MOST_FORGETTINGS = 5
+"""Sessions that a server may forget within a restart window before that counts as a loss."""
+
+_random = SystemRandom()
+
+
+class Owner(Protocol):
+    """What a server's task tells the connection."""
+
+    def on_server(self, kind: str, server: "ServerTask", **facts: Any) -> None:
+        """Something happened that people may want to know."""
+
+
+class LostWhileVerifyingError(Exception):
+    """The server went away during a re-listing: no mismatch, the call waits for the restart."""
+
+
+class ServerTask:
+    """See the module. Made by the connection; `run` is the task's body."""
+
+    # Mutable state, all of it this task's or stepped synchronously by callers:
+    #   life                    where it stands, and the memory of its deaths
+    #   link, session           what it owns while it owns something
+    #   generation, load        sessions so far; deliberate reloads so far
+    #   pins, vetting, era      what the first listing was; the last judged listing; the remembered protocol era
+    #   _listings, _listed, …   the numbers of the last re-listing begun, finished, failed; whether one is due
+    #   timeouts, forgettings   calls that timed out with nothing read; when sessions were forgotten
+    #   _stir, _scope, _done    the wake-up of everybody who waits; the life's scope; attempts finished
+    def __init__(
+        self, name: str, spec: Server, *, limits: Limits, policy: RestartPolicy, secrets: tuple[str, ...], owner: Owner
+    ) -> None:
+        self.name = name
+        self.spec = spec
+        self.limits = limits
+        self.policy = policy
+        self._owner = owner
+        self.secrets = known_secrets((*spec.secrets, *secrets))
+        self.life = Lifecycle(since=0.0)
+        self.link: Link | None = None
+        self.session: Session | None = None
+        self.generation = 0
+        self.load = 0
+        self.pins: Mapping[str, Pinned] | None = None
+        self.vetting: Vetting | None = None
+        self.collisions: frozenset[str] = frozenset()
+        self.last_error: str | None = None
+        self.exit_code: int | None = None
+        self.stderr_tail = ""
+        self.server_info: Mapping[str, Any] | None = None
+        self.protocol_version: str | None = None
+        self.calls_in_flight = 0
+        self.awaiting_approval = 0
+        self.slots = anyio.Semaphore(limits.max_concurrent_calls)
+        self._era: Era | None = None
+        self._past = Traffic()
+        self._timeouts = 0
+        self._bytes_at_timeout = -1
+        self._forgettings: list[float] = []
+        self._stir = anyio.Event()
+        self._scope: anyio.CancelScope | None = None
+        self._done = 0
+        self._closed = False
+        self._forgotten = anyio.Event()
+        self._due = False
+        self._hurry = anyio.Event()
+        self._listings = 0
+        self._listed = 0
+        self._list_failed = 0
+        self._listed_at = 0.0
+
+    # -- what everybody may ask ----------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ServerState:
+        return self.life.state
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was stopped for good."""
+        return self._closed
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        """Bytes in and out, over all sessions."""
+        now = self.link.traffic if self.link is not None else Traffic()
+        return self._past.bytes_in + now.bytes_in, self._past.bytes_out + now.bytes_out
+
+    @property
+    def stopping(self) -> bool:
+        """Whether this server's end was asked for."""
+        return self.life.ending is not None and self.life.ending.kind in (EndKind.STOP, EndKind.RELOAD)
+
+    def step(self, event: Event, ending: Ending | None = None) -> bool:
+        """Leave the task a word; synchronous, from any task. False: illegal here, nothing changed."""
+        if not self.life.can(event):
+            return False
+
+        before = self.life.state
+        self.life = self.life.step(
+            event, now=anyio.current_time(), policy=self.policy, ending=ending, jitter=_random.random()
+        )
+        if self.life.state is not before:
+            reason = self.life.ending
+            facts = {"code": reason.code, "detail": reason.detail} if reason is not None else {}
+            self._owner.on_server("state", self, state=str(self.life.state), **facts)
+
+        if self.life.state is ServerState.CLOSING and self._scope is not None:
+            self._scope.cancel()
+
+        self.stir()
+        return True
+
+    def stir(self) -> None:
+        """Wake everybody who waits for this server."""
+        self._stir.set()
+        self._stir = anyio.Event()
+
+    async def wait_until(self, reached: Callable[[], bool]) -> None:
+        """Return when `reached()` holds; looked at after every change."""
+        while not reached():
+            await self._stir.wait()
+
+    @property
+    def attempts(self) -> int:
+        """Starts that came to an end: READY, or down again."""
+        return self._done
+
+    async def wait_attempt(self, before: int) -> None:
+        """Return when an attempt after the `before`-th is over."""
+        await self.wait_until(lambda: self._done > before or (self._closed and self._scope is None))
+
+    async def wait_ready(self) -> Session:
+        """The session of a READY server; waits while it is on its way there. Raises `UnavailableError`."""
+        while True:
+            if self.life.state is ServerState.READY and self.session is not None:
+                return self.session
+
+            at = cooled_at(self.life, self.policy)
+            if at is not None and anyio.current_time() >= at:
+                self.step(Event.COOLED)
+                continue
+
+            error = self.unavailable()
+            if error is not None:
+                raise error
+
+            await self._stir.wait()
+
+    def unavailable(self) -> UnavailableError | None:
+        """Why a call cannot wait for this server; None while it is READY or on its way."""
+        state, ending = self.life.state, self.life.ending
+        detail = ending.detail if ending is not None else ""
+        known: dict[str, Any] = {"state": str(state), "reason": detail or None, "server": self.name}
+        why = f": {detail}" if detail else ""
+        if state is ServerState.QUARANTINED:
+            text = f"server {self.name!r} is quarantined{why}; look at it, then release it"
+            return QuarantinedError(text, **known)
+
+        if state is ServerState.FAILED:
+            if self.policy.when == "never":
+                return StartError(f"server {self.name!r} is down and its restart policy is 'never'{why}", **known)
+
+            text = f"server {self.name!r} was lost more often than its restart policy allows{why}"
+            return RestartLimitError(text, **known)
+
+        asked = ending is not None and ending.kind is EndKind.STOP
+        if state in (ServerState.STOPPED, ServerState.DORMANT) or (state is ServerState.CLOSING and asked):
+            return UnavailableError(f"server {self.name!r} is {state}; start it", code="stopped", **known)
+
+        return None
+
+    def masked(self, text: str, most: int = 500) -> str:
+        """`text` as it may be shown: one clean line without this server's secrets."""
+        return mask_secrets(clean_line(text, most), self.secrets)
+
+    # -- hooks of the transport ----------------------------------------------------------------------------------
+
+    def on_change(self, kind: ChangeKind) -> None:
+        if kind == "tools":
+            self._due = True
+            self.stir()
+
+    def on_noise(self, sample: str) -> None:
+        traffic = self.link.traffic if self.link is not None else None
+        # The first few and then every thousandth: a banner is worth a line, a flood is not.
+        if traffic is None or traffic.noise <= 5 or traffic.noise % 1000 == 0:
+            log_event("server_noise", server=self.name, sample=self.masked(sample), count=traffic and traffic.noise)
+
+    def _on_secret(self, value: str) -> None:
+        fresh = known_secrets((*self.secrets, value, *value.split()))
+        # A token that changes every minute must not make this grow for ever.
+        self.secrets = fresh if len(fresh) < 200 else known_secrets((*self.spec.secrets, value, *value.split()))
+
+    # -- words of callers ----------------------------------------------------------------------------------------
+
+    def note_timeout(self) -> None:
+        """A call timed out. Several in a row with nothing read in between end the server as hung."""
+        if self.link is None:
+            return
+
+        read = self.link.traffic.bytes_in
+        self._timeouts = self._timeouts + 1 if read == self._bytes_at_timeout else 1
+        self._bytes_at_timeout = read
+        most = self.limits.max_timeouts_in_row
+        if most is not None and self._timeouts >= most:
+            self._timeouts = 0
+            self.link.lose("hung", f"{most} calls in a row timed out and nothing was read meanwhile")
+
+    def note_unreachable(self, session: Session, detail: str) -> None:
+        """A connection was refused: the server is down, and is waited for like any other."""
+        if session is self.session:
+            session.link.lose("unreachable", self.masked(detail))
+            self.session = None
+
+    def note_lost(self, session: Session) -> None:
+        """A call found out before this task did: no other call shall try this session."""
+        if session is self.session:
+            self.session = None
+
+    def note_forgotten(self, session: Session) -> None:
+        """The server forgot this session; a new one is opened over the same link."""
+        if session is not self.session or self.life.state is not ServerState.READY:
+            return
+
+        now = anyio.current_time()
+        self._forgettings = [at for at in self._forgettings if now - at <= self.policy.window_seconds] + [now]
+        if len(self._forgettings) > MOST_FORGETTINGS:
+            session.link.lose("forgetful", "it keeps forgetting its sessions")
+            return
+
+        self.session = None
+        self.generation += 1
+        self.step(Event.FORGOTTEN)
+        self._forgotten.set()
+
+    def kill(self) -> None:
+        """No courtesy: the whole tree, at once; not restarted."""
+        if self.link is not None:
+            self.link.kill_now()
+
+        self.step(Event.STOP, Ending(EndKind.STOP, code="killed", detail="killed on request"))
+
+    def close(self) -> None:
+        """Stop for good; `run` returns once nothing is left."""
+        self._closed = True
+        self.step(Event.STOP)
+        self.stir()
+
+    # -- the task ------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """The task's body: one life after the other, until `close`."""
+        try:
+            while True:
+                match self.life.state:
+                    case ServerState.STARTING:
+                        await self._live()
+                    case ServerState.BACKING_OFF:
+                        await self._back_off()
+                    case ServerState.STOPPED if self._closed:
+                        return
+                    case resting:
+                        await self.wait_until(lambda was=resting: self.life.state is not was or self._closed)  # type: ignore[misc] # a bound default
+        finally:
+            self._closed = True
+            self.step(Event.STOP)
+            self.step(Event.CLOSED)
+            self.stir()
+
+    async def _back_off(self) -> None:
+        assert self.life.resume_at is not None
+        with anyio.move_on_at(self.life.resume_at):
+            await self.wait_until(lambda: self.life.state is not ServerState.BACKING_OFF)
+
+        if self.life.state is ServerState.BACKING_OFF:
+            self.step(Event.ELAPSED)
+
+    async def _live(self) -> None:
+        """From STARTING to the state after CLOSED; never raises but for its own cancellation."""
+        self._forgettings.clear()
+        self._timeouts = 0
+        with anyio.CancelScope() as scope:
+            self._scope = scope
+            if self.life.state is ServerState.STARTING:
+                # A server that exits on the probe is started once more with `initialize`; that is no restart.
+                while await self._life() == "again":
+                    log_event("server_started_again", server=self.name, reason="it ended on server/discover")
+
+        self._scope = None
+        self.step(Event.CLOSED)
+        self._done += 1
+        self.stir()
+
+    async def _life(self) -> Literal["again", "over"]:
+        ending: Ending | Literal["again"] | None = None
+        try:
+            async with self._open_link() as link:
+                self.link = link
+                try:
+                    ending = await self._serve(link)
+                finally:
+                    self.session = None
+                    if isinstance(ending, Ending):
+                        # Before the transport is taken down, so that nobody calls into what is going away.
+                        self._lose(ending, link)
+                    elif ending is None and self.life.state is not ServerState.CLOSING:
+                        self._lose(Ending(EndKind.LOST, code="failed", detail="its session failed"), link)
+        except Exception as error:  # noqa: BLE001 # the edge of this server's task: siblings must not feel it
+            if not isinstance(ending, Ending):
+                self._lose(self._ending_from(error), self.link)
+        finally:
+            self._keep_last_words()
+
+        return "again" if ending == "again" else "over"
+
+    def _lose(self, ending: Ending, link: Link | None) -> None:
+        self.last_error = ending.detail
+        log_event(
+            "server_ended",
+            level="warning",
+            server=self.name,
+            code=ending.code,
+            detail=ending.detail,
+            exit_code=link.exit_code if link is not None else None,
+        )
+        scope, self._scope = self._scope, None  # this end is orderly: the contexts are left, not cancelled
+        self.step(Event.ENDED, ending)
+        self._scope = scope
+
+    def _keep_last_words(self) -> None:
+        if self.link is not None:
+            self.exit_code = self.link.exit_code
+            self.stderr_tail = mask_secrets(self.link.stderr_tail, self.secrets)
+            self._past.bytes_in += self.link.traffic.bytes_in
+            self._past.bytes_out += self.link.traffic.bytes_out
+
+        self.link = None
+        self.session = None
+
+    def _ending_from(self, error: BaseException) -> Ending:
+        """What an exception out of the SDK or a transport means; groups are looked into."""
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+
+        if isinstance(error, DeputyError):
+            kind = EndKind.REFUSED if error.code == "config" else EndKind.LOST
+            return Ending(kind, code=error.code, detail=self.masked(error.message))
+
+        detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return Ending(EndKind.LOST, code="failed", detail=self.masked(detail))
+
+    def _open_link(self) -> AbstractAsyncContextManager[Link]:
+        match self.spec:
+            case StdioServer() as spec:
+                return open_stdio(spec, self.limits, self, server=self.name, secrets=self.secrets)
+            case HttpServer(transport="sse") as spec:
+                return open_sse(spec, self.limits, self, on_secret=self._on_secret)
+            case HttpServer() as spec:
+                return open_http(spec, self.limits, self, on_secret=self._on_secret)
+            case CustomServer() as spec:
+                return open_custom(spec, self)
+
+    async def _serve(self, link: Link) -> Ending | Literal["again"]:
+        while True:
+            self._forgotten = anyio.Event()
+            if self.life.state is ServerState.STARTING:
+                self.generation += 1
+
+            outcome: Ending | Literal["again", "forgotten"] = "forgotten"
+            async with open_session(link, self.name) as session:
+                outcome = await self._serve_session(link, session)
+                self.session = None
+
+            if outcome != "forgotten":
+                return outcome
+
+    async def _serve_session(self, link: Link, session: Session) -> Ending | Literal["again", "forgotten"]:
+        with anyio.move_on_after(self.limits.startup_timeout_seconds) as deadline:
+            ending = await self._begin(link, session)
+            if ending is not None:
+                return ending
+
+        if deadline.cancelled_caught:
+            seconds = self.limits.startup_timeout_seconds
+            doing = "answer the handshake" if self.life.state is ServerState.STARTING else "list its tools"
+            return Ending(EndKind.LOST, code="startup_timeout", detail=f"it did not {doing} within {seconds:g} s")
+
+        self.session = session
+        self.step(Event.VETTED)
+        self._done += 1
+        self.stir()
+        outcome: Ending | Literal["forgotten"] = "forgotten"
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._follow, session)
+            tasks.start_soon(session.run_listen, lambda: self.on_change("tools"))
+
+            async def end_when_forgotten() -> None:
+                await self._forgotten.wait()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(end_when_forgotten)
+            loss = await link.wait_lost()
+            outcome = Ending(EndKind.LOST, code=loss.code, detail=self.masked(loss.detail))
+            tasks.cancel_scope.cancel()
+
+        return outcome
+
+    async def _begin(self, link: Link, session: Session) -> Ending | Literal["again"] | None:
+        """Handshake and vetting; None when the session may serve."""
+        try:
+            era = await session.negotiate(self.spec.protocol, self._era)
+            self._era = era
+            self.protocol_version = session.version
+            self.server_info = session.server_info
+            self.step(Event.OPENED)
+            entries = await self._list(session)
+            return self._vet(entries, session)
+        except DiedOnProbeError:
+            self._era = "legacy"
+            return "again"
+        except NegotiationError as error:
+            kind = EndKind.REFUSED if error.refused else EndKind.LOST
+            return Ending(kind, code="protocol", detail=self.masked(str(error)))
+        except ListingError as error:
+            return self._no_listing(str(error))
+        except LinkError as error:
+            loss = None
+            if error.fault == "lost":
+                # The transport knows better why it is gone than the request that found out.
+                with anyio.move_on_after(1):
+                    loss = await link.wait_lost()
+
+            code, detail = (loss.code, loss.detail) if loss is not None else (error.fault, error.detail)
+            return Ending(EndKind.LOST, code=code, detail=self.masked(detail))
+        except MCPError as error:
+            if self.life.state is ServerState.VETTING:
+                return self._no_listing(f"tools/list failed with error {error.code}: {error.message}")
+
+            self._era = None
+            return Ending(
+                EndKind.LOST, code="handshake_failed", detail=self.masked(f"error {error.code}: {error.message}")
+            )
+
+    def _no_listing(self, detail: str) -> Ending:
+        # Before the first vetting nothing is known of the server, and a person must look; later it is a loss.
+        kind = EndKind.REFUSED if self.pins is None else EndKind.LOST
+        return Ending(kind, code="no_listing", detail=self.masked(f"it gives no usable listing: {detail}"))
+
+    async def _list(self, session: Session) -> list[Any]:
+        try:
+            return await session.list_tools(self.limits)
+        except LinkError:
+            raise
+        except MCPError:
+            if session.offers_tools:
+                raise
+
+            return []  # it declares no tools and answers accordingly
+
+    def _vet(self, entries: list[Any], session: Session) -> Ending | None:
+        """Judge a listing and take it; the ending when a first one cannot be taken."""
+        vetting = vet_listing(
+            self.name,
+            entries,
+            allowlist=self.spec.tools,
+            pins=self.pins,
+            host_annotations=self.spec.annotations,
+            trusted=self.spec.trust_annotations,
+            max_description_bytes=self.limits.max_description_bytes,
+            entry_check=check_header_annotations if session.modern else _accept,
+        )
+        if self.pins is None and vetting.missing:
+            missing = ", ".join(clean_line(name, 60) for name in vetting.missing)
+            return Ending(EndKind.REFUSED, code="tool_missing", detail=f"it does not offer the allowlisted {missing}")
+
+        self.pins = vetting.pins
+        self.vetting = vetting
+        self._listed_at = anyio.current_time()
+        self._owner.on_server("listing", self, tools=len(vetting.tools), refused=len(vetting.refused))
+        for unknown in set(self.spec.annotations) - set(vetting.tools) - {"resources/read", "prompts/get"}:
+            self._owner.on_server("warning", self, detail=f"annotations name a tool it does not offer: {unknown}")
+
+        return None
+
+    # -- following changes ---------------------------------------------------------------------------------------
+
+    async def _follow(self, session: Session) -> None:
+        """Re-list when a change was told or a call wants it verified; outside the receive path, debounced."""
+        while True:
+            await self.wait_until(lambda: self._due)
+            with anyio.move_on_after(DEBOUNCE_SECONDS):
+                await self._hurry.wait()
+
+            self._hurry = anyio.Event()
+            self._due = False
+            self._listings += 1
+            number = self._listings
+            problem: str | None = None
+            with anyio.move_on_after(self.limits.call_timeout_seconds) as timer:
+                try:
+                    self._vet(await self._list(session), session)
+                except (MCPError, ListingError) as error:
+                    problem = str(error)
+
+            if timer.cancelled_caught:
+                problem = "it did not list its tools in time"
+
+            if problem is None:
+                self._listed = number
+                self.step(Event.CHANGED)
+            else:
+                self._list_failed = number
+                self._due = True
+                self.last_error = self.masked(f"re-listing failed: {problem}")
+                log_event("relisting_failed", level="warning", server=self.name, detail=self.last_error)
+
+            self.stir()
+            if problem is not None:
+                await anyio.sleep(RELIST_BACKOFF_SECONDS)
+
+    async def verify(self, session: Session) -> None:
+        """Return when the tools were compared with their pins as `verify="change"` asks. Raises `PinMismatchError`.
+
+        A call shares only a listing requested after it came here.
+        """
+        old = anyio.current_time() - self._listed_at > VERIFY_INTERVAL_SECONDS
+        if not self._due and self._listings == self._listed and not old:
+            return
+
+        wanted = self._listings + 1
+        self._due = True
+        self._hurry.set()
+        self.stir()
+        while self._listed < wanted:
+            if self.session is not session:
+                raise LostWhileVerifyingError
+
+            if self._list_failed >= wanted:
+                raise PinMismatchError(
+                    f"the tools of server {self.name!r} could not be verified: {self.last_error}",
+                    server=self.name,
+                    code="pin_unverified",
+                )
+
+            await self._stir.wait()
+
+
+def _accept(_: Mapping[str, Any]) -> Refusal | None:
+    return None

@@ -1,0 +1,460 @@
+"""One session with a server: negotiation, raw listings and calls, and errors in our own tree.
+
+The only user of the SDK's `ClientSession`, which does the handshake, answers the server's own requests and runs
+`listen`. Calls and listings go through the dispatcher raw: the session would re-list inside a call, drop members it
+does not know, read `"true"` as true and validate results in the loop with unbounded patterns.
+"""
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+import anyio
+import attrs
+from mcp import ClientSession, MCPError
+from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, ToolsListChanged, listen
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+    find_invalid_x_mcp_header,
+    mcp_param_headers,
+    x_mcp_header_map,
+)
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+    ClientCapabilities,
+    DiscoverResult,
+    Implementation,
+    InitializedNotification,
+    InitializeRequest,
+    InitializeRequestParams,
+    InitializeResult,
+)
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
+from opentelemetry.propagate import inject
+from pydantic import ValidationError
+
+from deputy_mcp._core.catalog import Refusal
+from deputy_mcp._core.config import Limits
+from deputy_mcp._core.errors import (
+    CallError,
+    HttpStatusError,
+    MalformedReplyError,
+    RemoteError,
+    ResultTooLargeError,
+    ServerLostError,
+)
+from deputy_mcp._core.messages import Reply
+from deputy_mcp._core.sanitizing import clean_line, mask_secrets
+from deputy_mcp._runtime.transports.link import CallRecord, Link, LinkError, MintingDispatcher
+from deputy_mcp._version import __version__
+
+Era = Literal["modern", "legacy"]
+ListKind = Literal["tools", "resources", "resource_templates", "prompts"]
+
+HEDGE_SECONDS = 1.0
+"""`server/discover` unanswered for so long: `initialize` goes out beside it, without taking it back."""
+
+LISTEN_BACKOFF_SECONDS = (0.5, 1, 2, 5, 15, 30)
+"""Waits before a `listen` stream that ended is opened again."""
+
+METHODS: Mapping[ListKind, tuple[str, str]] = {
+    "tools": ("tools/list", "tools"),
+    "resources": ("resources/list", "resources"),
+    "resource_templates": ("resources/templates/list", "resourceTemplates"),
+    "prompts": ("prompts/list", "prompts"),
+}
+
+CLIENT_INFO = Implementation(name="deputy_mcp", version=__version__)
+
+
+class NegotiationError(Exception):
+    """No common protocol. `refused`: the server answered clearly, and trying again would not help."""
+
+    def __init__(self, detail: str, *, refused: bool = False) -> None:
+        super().__init__(detail)
+        self.refused = refused
+
+
+class DiedOnProbeError(Exception):
+    """The server ended on `server/discover`; it is started once more with `initialize`."""
+
+
+class ListingError(Exception):
+    """The server gave no usable listing."""
+
+
+@attrs.frozen(kw_only=True)
+class Page:
+    """One page of a listing, as the server sent it: untrusted, and nothing is allowed by standing in it."""
+
+    items: tuple[Mapping[str, Any], ...]
+    next_cursor: str | None
+
+
+class Session:
+    """See the module. Made by `open_session`; `negotiate` before anything else."""
+
+    # Mutable state: what negotiation found, and the stamp that follows from it.
+    def __init__(self, link: Link, dispatcher: MintingDispatcher, client: ClientSession, server: str) -> None:
+        self.link = link
+        self._dispatcher = dispatcher
+        self._client = client
+        self._server = server
+        self.version = ""
+        self.modern = False
+        self._meta: dict[str, Any] = {}
+        self._meta_json = b""
+
+    # -- negotiation ---------------------------------------------------------------------------------------------
+
+    async def negotiate(self, protocol: str, remembered: Era | None) -> Era:
+        """Agree on a version. Raises `NegotiationError`, `DiedOnProbeError`, `MCPError`."""
+        try:
+            if protocol in MODERN_PROTOCOL_VERSIONS:
+                await self._discover(protocol)
+            elif protocol in HANDSHAKE_PROTOCOL_VERSIONS:
+                await self._initialize_at(protocol)
+            elif protocol == "legacy" or remembered == "legacy":
+                await self._client.initialize()
+            else:
+                await self._hedge()
+        except ValidationError as error:
+            raise NegotiationError(f"its handshake is malformed: {_first_problem(error)}") from None
+        except RuntimeError as error:
+            raise NegotiationError(clean_line(str(error)), refused=True) from None
+
+        version = self._client.protocol_version
+        assert version is not None
+        self.version = version
+        self.modern = version in MODERN_PROTOCOL_VERSIONS
+        if self.modern:
+            self._meta = {
+                PROTOCOL_VERSION_META_KEY: version,
+                CLIENT_INFO_META_KEY: CLIENT_INFO.model_dump(by_alias=True, mode="json", exclude_none=True),
+                CLIENT_CAPABILITIES_META_KEY: ClientCapabilities().model_dump(
+                    by_alias=True, mode="json", exclude_none=True
+                ),
+            }
+            self._meta_json = _encode(self._meta)
+
+        return "modern" if self.modern else "legacy"
+
+    async def _discover(self, version: str) -> None:
+        result = DiscoverResult.model_validate(await self._client.send_discover(version))
+        if version not in result.supported_versions:
+            raise NegotiationError(f"it does not speak protocol {version}", refused=True)
+
+        self._client.adopt(result)
+
+    async def _initialize_at(self, version: str) -> None:
+        # The SDK's initialize() has no version parameter.
+        capabilities = ClientCapabilities()
+        params = InitializeRequestParams(protocol_version=version, capabilities=capabilities, client_info=CLIENT_INFO)
+        result = await self._client.send_request(InitializeRequest(params=params), InitializeResult)
+        if result.protocol_version != version:
+            other = clean_line(result.protocol_version, 40)
+            raise NegotiationError(f"it was asked for protocol {version} and answered with {other}", refused=True)
+
+        self._client.adopt(result)
+        await self._client.send_notification(InitializedNotification())
+
+    async def _hedge(self) -> None:
+        """`server/discover`, and after a second `initialize` beside it; the first positive answer counts.
+
+        The probe is not cancelled: a slow modern server that saw it withdrawn would refuse `initialize`.
+        """
+        probe: DiscoverResult | MCPError | None = None
+        greeting: InitializeResult | Exception | None = None
+        stir = anyio.Event()
+
+        async def run_probe() -> None:
+            nonlocal probe
+            try:
+                result = DiscoverResult.model_validate(await self._client.send_discover(LATEST_MODERN_VERSION))
+                mutual = any(version in MODERN_PROTOCOL_VERSIONS for version in result.supported_versions)
+                probe = result if mutual else MCPError(0, "it offers no modern version")
+            except ValidationError:
+                probe = MCPError(0, "its answer to server/discover is malformed")
+            except MCPError as error:
+                probe = error
+
+            stir.set()
+
+        async def run_greeting() -> None:
+            nonlocal greeting
+            try:
+                greeting = await self._client.initialize()
+            except (MCPError, ValidationError, RuntimeError) as error:
+                greeting = error
+
+            stir.set()
+
+        def settled() -> bool:
+            if isinstance(probe, DiscoverResult) or isinstance(greeting, InitializeResult):
+                return True
+
+            gone = isinstance(probe, LinkError) and probe.fault in ("lost", "unreachable")
+            return gone or (probe is not None and greeting is not None)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run_probe)
+            with anyio.move_on_after(HEDGE_SECONDS):
+                await stir.wait()
+
+            if not settled():
+                tasks.start_soon(run_greeting)
+                while not settled():
+                    stir = anyio.Event()
+                    await stir.wait()
+
+            # The loser is only not waited for: initialize and discover must not be cancelled on the wire.
+            tasks.cancel_scope.cancel()
+
+        if isinstance(probe, DiscoverResult):
+            self._client.adopt(probe)
+        elif isinstance(greeting, Exception):
+            raise greeting
+        elif isinstance(probe, LinkError) and greeting is None:
+            if probe.fault == "lost":
+                raise DiedOnProbeError from probe
+
+            raise probe
+
+    # -- facts ---------------------------------------------------------------------------------------------------
+
+    @property
+    def server_info(self) -> Mapping[str, Any] | None:
+        """The server's own name and version, as it says."""
+        known = self._client.server_info
+        return None if known is None else known.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+    @property
+    def offers_tools(self) -> bool:
+        """Whether the server declares tools at all."""
+        capabilities = self._client.server_capabilities
+        return capabilities is not None and capabilities.tools is not None
+
+    # -- requests ------------------------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        record: CallRecord,
+        arguments_json: bytes | None = None,
+        on_progress: ProgressFnT | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """Send one request and give its raw result. Raises `MCPError` and `LinkError`; see `translate`."""
+        wire_id = self._dispatcher.mint_id()
+        meta_json = self._meta_json
+        trace: dict[str, Any] = {}
+        inject(trace)
+        if on_progress is not None or trace:
+            token = {"progressToken": wire_id} if on_progress is not None else {}
+            meta_json = _encode(self._meta | trace | token)
+
+        parts = [_encode(key) + b":" + _encode(value) for key, value in params.items()]
+        if arguments_json is not None:
+            parts.append(b'"arguments":' + arguments_json)
+
+        if meta_json:
+            parts.append(b'"_meta":' + meta_json)
+
+        options: dict[str, Any] = {
+            "request_id": wire_id,
+            "record": record,
+            "params_json": b"{" + b",".join(parts) + b"}",
+            "headers": self._headers(method, params, headers),
+        }
+        if on_progress is not None:
+            options["on_progress"] = on_progress
+
+        return await self._dispatcher.send_raw_request(method, params, options)  # type: ignore[arg-type] # link.Options
+
+    def _headers(self, method: str, params: Mapping[str, Any], extra: Mapping[str, str] | None) -> dict[str, str]:
+        headers = {MCP_PROTOCOL_VERSION_HEADER: self.version}
+        if self.modern:
+            headers[MCP_METHOD_HEADER] = method
+            name = params.get(NAME_BEARING_METHODS.get(method, ""))
+            if isinstance(name, str):
+                headers[MCP_NAME_HEADER] = encode_header_value(name)
+
+            headers.update(extra or {})
+
+        return headers
+
+    async def list_page(self, kind: ListKind, cursor: str | None) -> Page:
+        """One page, raw. Raises `ListingError`, `MCPError`."""
+        method, member = METHODS[kind]
+        result = await self.request(method, {} if cursor is None else {"cursor": cursor}, record=CallRecord())
+        items = result.get(member)
+        if not isinstance(items, list):
+            raise ListingError(f"its {method} has no list of {member}")
+
+        following = result.get("nextCursor")
+        # An empty string is a cursor; anything that is no string is none.
+        return Page(items=tuple(items), next_cursor=following if isinstance(following, str) else None)
+
+    async def list_tools(self, limits: Limits) -> list[Any]:
+        """The whole listing, raw entries. A cursor that repeats ends the walk. Raises `ListingError`, `MCPError`."""
+        entries: list[Any] = []
+        seen: set[str] = set()
+        cursor: str | None = None
+        for _ in range(limits.max_list_pages):
+            page = await self.list_page("tools", cursor)
+            entries.extend(page.items)
+            if len(entries) > limits.max_tools:
+                raise ListingError(f"it lists more than {limits.max_tools} tools (max_tools)")
+
+            cursor = page.next_cursor
+            if cursor is None or cursor in seen:
+                return entries
+
+            seen.add(cursor)
+
+        raise ListingError(f"its listing has more than {limits.max_list_pages} pages (max_list_pages)")
+
+    # -- changes -------------------------------------------------------------------------------------------------
+
+    async def run_listen(self, on_change: Callable[[], None]) -> None:
+        """In the modern era changes are told on a stream that must be asked for; opened again when it drops."""
+        capabilities = self._client.server_capabilities
+        if not self.modern or capabilities is None or capabilities.tools is None or not capabilities.tools.list_changed:
+            return
+
+        failures = 0
+        while True:
+            try:
+                async with listen(self._client, tools_list_changed=True) as subscription:
+                    if not subscription.honored.tools_list_changed:
+                        return
+
+                    if failures:
+                        on_change()  # what changed while nobody listened is not told again
+
+                    opened = anyio.current_time()
+                    async for event in subscription:
+                        if isinstance(event, ToolsListChanged):
+                            on_change()
+
+                    if anyio.current_time() - opened > LISTEN_BACKOFF_SECONDS[-1]:
+                        failures = 0
+            except ListenNotSupportedError:
+                return
+            except (MCPError, SubscriptionLost, TimeoutError) as error:
+                if isinstance(error, MCPError) and not isinstance(error, LinkError) and error.code in (-32601, -32602):
+                    return
+
+            await anyio.sleep(LISTEN_BACKOFF_SECONDS[min(failures, len(LISTEN_BACKOFF_SECONDS) - 1)])
+            failures += 1
+
+
+@asynccontextmanager
+async def open_session(link: Link, server: str) -> AsyncIterator[Session]:
+    """A session over `link`, not negotiated yet."""
+    async with (
+        link.open_dispatcher() as dispatcher,
+        ClientSession(dispatcher=dispatcher, client_info=CLIENT_INFO) as client,
+    ):
+        yield Session(link, dispatcher, client, server)
+
+
+def header_parameters(raw_tool: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, str]:
+    """The HTTP headers that mirror arguments, for a tool whose schema asks for them (2026-07-28)."""
+    mapping = x_mcp_header_map(raw_tool.get("inputSchema"))
+    return mcp_param_headers(mapping, arguments) if mapping else {}
+
+
+def check_header_annotations(raw_tool: Mapping[str, Any]) -> Refusal | None:
+    """2026-07-28: a client must not use a tool whose `x-mcp-header` annotations are invalid."""
+    reason = find_invalid_x_mcp_header(raw_tool.get("inputSchema"))
+    return None if reason is None else Refusal(code="invalid_header_annotation", reason=clean_line(reason))
+
+
+def translate(
+    error: MCPError,
+    record: CallRecord,
+    link: Link,
+    *,
+    server: str,
+    tool: str | None,
+    limits: Limits,
+    secrets: tuple[str, ...],
+    stopping: bool,
+) -> CallError:
+    """The transport's or the server's error as one of ours, clean and masked."""
+
+    def safe(text: str, most: int = 500) -> str:
+        return mask_secrets(clean_line(text, most), secrets)
+
+    outcome: Literal["not_sent", "unknown"] = "unknown" if record.sent else "not_sent"
+    if not isinstance(error, LinkError):
+        text = safe(error.message) or "no message"
+        return RemoteError(
+            f"server {server!r} answered with error {error.code}: {text}",
+            rpc_code=error.code,
+            message=text,
+            details=error.data,
+            server=server,
+            tool=tool,
+        )
+
+    match error.fault:
+        case "too_large":
+            return ResultTooLargeError(
+                f"the reply of server {server!r} passed max_message_bytes or max_message_values: {error.detail}",
+                limit_bytes=limits.max_message_bytes,
+                seen_bytes=error.seen_bytes,
+                server=server,
+                tool=tool,
+            )
+        case "malformed":
+            return MalformedReplyError(
+                f"server {server!r} gave no valid reply: {safe(error.detail)}", server=server, tool=tool
+            )
+        case "http":
+            assert record.status is not None
+            hint = f" {safe(error.detail)}" if error.detail else ""
+            return HttpStatusError(
+                f"server {server!r} answered with HTTP status {record.status}{hint}",
+                status=record.status,
+                excerpt=mask_secrets(record.excerpt, secrets),
+                retry_after_seconds=record.retry_after_seconds,
+                server=server,
+                tool=tool,
+            )
+
+    codes = {"dropped": "connection_dropped", "forgotten": "session_lost", "unreachable": "connection_refused"}
+    return ServerLostError(
+        f"server {server!r} was lost: {safe(error.detail)}",
+        exit_code=link.exit_code,
+        stderr_tail=link.stderr_tail,
+        server=server,
+        tool=tool,
+        code="stopped" if stopping else codes.get(error.fault, "server_lost"),
+        outcome=outcome,
+    )
+
+
+def was_repaired(record: CallRecord) -> bool:
+    """Whether the reply's bytes had to be repaired."""
+    return isinstance(record.answer, Reply) and record.answer.repaired
+
+
+def _encode(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    return clean_line(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")

@@ -1,0 +1,1 @@
+"""How bytes reach a server and come back, bounded. Only these files and `session.py` speak to the SDK's internals."""

@@ -1,0 +1,94 @@
+"""Somebody else's transport (`CustomServer`) under our dispatcher.
+
+It hands us messages it has parsed already, so the cap on bytes is its own business; ids, deadlines, floods and
+everything above are ours.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
+
+from deputy_mcp._core.config import CustomServer
+from deputy_mcp._core.messages import Failure, Message, Noise, Notification, Reply, Request, plain_id
+from deputy_mcp._runtime.transports.link import Hooks, Loss, LossSignal, Traffic
+from deputy_mcp._runtime.transports.queue_channel import QueueChannel
+from deputy_mcp._runtime.transports.stream_dispatcher import StreamDispatcher
+
+
+class CustomLink:
+    """See the module. Made and ended by `open_custom`."""
+
+    reopens_sessions = False
+    pid = None
+    exit_code = None
+    stderr_tail = ""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self.traffic = Traffic()
+        self.channel = QueueChannel()
+        self._lost = LossSignal()
+        self._dispatcher = StreamDispatcher(self.channel, hooks, self.traffic, self._lost)
+
+    @asynccontextmanager
+    async def open_dispatcher(self) -> AsyncIterator[StreamDispatcher]:
+        yield self._dispatcher
+
+    def lose(self, code: str, detail: str) -> None:
+        self._lost.tell(code, detail)
+
+    def kill_now(self) -> None:
+        """What the other end is, only its transport knows; it ends with the block."""
+
+    async def wait_lost(self) -> Loss:
+        return await self._lost.wait()
+
+
+def _message(item: SessionMessage | Exception) -> Message:
+    if isinstance(item, Exception):
+        return Noise(f"its transport reports {type(item).__name__}")
+
+    match item.message:
+        case JSONRPCRequest(id=wire_id, method=method, params=params):
+            return Request(wire_id, method, params)
+        case JSONRPCNotification(method=method, params=params):
+            return Notification(method, params)
+        case JSONRPCResponse(id=wire_id, result=result):
+            key = plain_id(wire_id)
+            return Reply(key, result) if key is not None else Noise("a reply without a usable id")
+        case JSONRPCError(id=wire_id, error=error):
+            return Failure(plain_id(wire_id), error.code, error.message, error.data)
+
+
+@asynccontextmanager
+async def open_custom(spec: CustomServer, hooks: Hooks) -> AsyncIterator[CustomLink]:
+    """A link over the transport that the host's callable gives."""
+    link = CustomLink(hooks)
+    async with spec.open_transport() as (read, write), anyio.create_task_group() as tasks:
+
+        async def run_read() -> None:
+            try:
+                async for item in read:
+                    link.traffic.bytes_in += 1
+                    link.channel.put(_message(item))
+            except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+                pass
+
+            link.lose("transport_closed", "its transport ended")
+
+        async def run_write() -> None:
+            try:
+                while True:
+                    data = await link.channel.take()
+                    await write.send(SessionMessage(jsonrpc_message_adapter.validate_json(data, by_name=False)))
+            except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+                link.lose("transport_closed", "its transport takes no more")
+
+        tasks.start_soon(run_read)
+        tasks.start_soon(run_write)
+        try:
+            yield link
+        finally:
+            tasks.cancel_scope.cancel()

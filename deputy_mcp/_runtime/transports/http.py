@@ -1,0 +1,263 @@
+"""Streamable HTTP: the SDK's client over our guard, under a dispatcher that knows what really happened.
+
+One link is one `AsyncClient`; each session over it is a new SDK transport and a new dispatcher, because a session
+that the server forgot cannot be initialised again.
+"""
+
+import functools
+import json
+import ssl
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.abc
+import httpx2
+from mcp import MCPError
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+
+from deputy_mcp._core.config import HttpServer, Limits
+from deputy_mcp._core.errors import ConfigError
+from deputy_mcp._core.messages import Failure, MessageId, Reply
+from deputy_mcp._runtime.transports.http_guard import CALL_HEADER, Guard, GuardBooks
+from deputy_mcp._runtime.transports.link import CallRecord, Hooks, LinkError, Loss, LossSignal, Traffic
+
+CONNECT_SECONDS = 30
+"""For connecting, writing and getting a connection from the pool; reading is bounded by each call's deadline."""
+
+SPARE_CONNECTIONS = 16
+"""Beside one for each concurrent call: listings, notifications, the server's own stream."""
+
+
+CLOSED = "Connection closed"
+"""The SDK's own text when its dispatcher ends under a request; a server's text would be in the record."""
+
+
+class HttpLink:
+    """See the module. Made and ended by `open_http`."""
+
+    reopens_sessions = True
+    pid = None
+    exit_code = None
+    stderr_tail = ""
+
+    def __init__(self, spec: HttpServer, client: httpx2.AsyncClient, books: GuardBooks, traffic: Traffic) -> None:
+        self.traffic = traffic
+        self._spec = spec
+        self._client = client
+        self._books = books
+        self._lost = LossSignal()
+        self.forgotten = False
+
+    @asynccontextmanager
+    async def open_dispatcher(self) -> AsyncIterator["HttpDispatcher"]:
+        async with streamable_http_client(
+            self._spec.url,
+            http_client=self._client,
+            terminate_on_close=False,  # done below, bounded
+            max_sse_event_size=None,  # the guard's cap is the one that counts, the same for every transport
+        ) as (read, write):
+            yield HttpDispatcher(JSONRPCDispatcher(read, write), self._books)
+
+    def lose(self, code: str, detail: str) -> None:
+        self._lost.tell(code, detail)
+
+    def kill_now(self) -> None:
+        """The server is not ours to kill; its connections end with the client."""
+
+    async def wait_lost(self) -> Loss:
+        return await self._lost.wait()
+
+
+class HttpDispatcher:
+    """The SDK's dispatcher, with ids of our own, the record of each request, and errors that say what happened."""
+
+    # Mutable state: the next id; the task group in which courtesy cancellations are sent.
+    def __init__(self, inner: JSONRPCDispatcher, books: GuardBooks) -> None:
+        self._inner = inner
+        self._books = books
+        self._next_id = 0
+        self._tasks: anyio.abc.TaskGroup | None = None
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+        **later: Any,
+    ) -> None:
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                await self._inner.run(on_request, on_notify, on_notify_intercept, task_status=task_status, **later)
+                tasks.cancel_scope.cancel()
+        finally:
+            self._tasks = None
+
+    def mint_id(self) -> MessageId:
+        self._next_id += 1
+        return self._next_id
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **later: Any
+    ) -> None:
+        await self._inner.notify(method, params, opts, **later)
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **later: Any
+    ) -> dict[str, Any]:
+        options: dict[str, Any] = dict(opts or {})
+        record: CallRecord = options.pop("record", None) or CallRecord()
+        params_json: bytes | None = options.pop("params_json", None)
+        # The start deadline is the negotiation's own timeout.
+        options.pop("timeout", None)
+        record.id = options.setdefault("request_id", self.mint_id())
+        if params_json is not None:
+            record.body = _body(record.id, method, params_json)
+
+        key = f"{id(self)}-{record.id}"
+        options["headers"] = {**options.get("headers", {}), CALL_HEADER: key}
+        courtesy = options.pop("cancel_on_abandon", True)
+        # The SDK would hold the caller, shielded, until its courtesy was written.
+        options["cancel_on_abandon"] = False
+        self._books.records[key] = record
+        answered = False
+        try:
+            result = await self._inner.send_raw_request(method, params, options, **later)  # type: ignore[arg-type] # a CallOptions by construction
+            answered = True
+        except MCPError as error:
+            answered = True
+            return self._outcome(record, error)
+        finally:
+            del self._books.records[key]
+            if not answered and courtesy and self._tasks is not None:
+                self._tasks.start_soon(self._abandon, record)
+
+        if record.answer is None and record.fault is None:
+            return result  # it came over a resumed stream, which the SDK correlates
+
+        return self._outcome(record, None)
+
+    def _outcome(self, record: CallRecord, error: MCPError | None) -> dict[str, Any]:
+        """The result, or the error that fits what the guard saw. The record knows more than the SDK's error."""
+        answer = record.answer
+        if record.session_bound and _forgets(record):
+            raise LinkError("forgotten", record.detail or "the server forgot the session") from None
+
+        if record.fault is not None:
+            raise LinkError(record.fault, record.detail, seen_bytes=record.reply_bytes) from None
+
+        if isinstance(answer, Reply):
+            return answer.result
+
+        if isinstance(answer, Failure):
+            raise MCPError(answer.code, answer.text, answer.details) from None
+
+        if record.status is not None:
+            raise LinkError("http", error.message if error and record.status < 400 else "") from None
+
+        assert error is not None
+        if error.message == CLOSED:
+            raise LinkError("lost", "the session ended") from None
+
+        raise LinkError("malformed" if record.sent else "unreachable", error.message) from None
+
+    async def _abandon(self, record: CallRecord) -> None:
+        """Tell the server, then stop reading; in the modern era the SDK takes the first for the second."""
+        await self._inner.notify("notifications/cancelled", {"requestId": record.id, "reason": "the caller gave up"})
+        if record.abort is not None:
+            record.abort()
+
+
+def _forgets(record: CallRecord) -> bool:
+    """Whether this reply to a request with a session id says that the session is forgotten.
+
+    A 404 by the specification; servers also answer with an error whose id is null, or with nothing that is JSON-RPC.
+    Never a tool's own error text.
+    """
+    if record.status == 404:
+        return True
+
+    if isinstance(record.answer, Failure):
+        return record.answer.id is None
+
+    return record.answer is None and record.fault in (None, "malformed") and record.status in (None, 400, 410)
+
+
+def _body(wire_id: MessageId, method: str, params_json: bytes) -> bytes:
+    head = f'{{"jsonrpc":"2.0","id":{json.dumps(wire_id)},"method":{json.dumps(method)},"params":'
+    return head.encode() + params_json + b"}"
+
+
+@asynccontextmanager
+async def open_client(
+    spec: HttpServer, limits: Limits, hooks: Hooks, traffic: Traffic, on_secret: Callable[[str], None]
+) -> AsyncIterator[tuple[httpx2.AsyncClient, GuardBooks]]:
+    """An httpx2 client whose every byte passes the guard; the legacy SSE transport uses it too."""
+    books = GuardBooks()
+    pool = httpx2.Limits(
+        max_connections=limits.max_concurrent_calls + SPARE_CONNECTIONS,
+        max_keepalive_connections=limits.max_concurrent_calls,
+    )
+    inner = httpx2.AsyncHTTPTransport(verify=_ssl_context(spec), proxy=choose_proxy(spec), limits=pool)
+    guard = Guard(
+        inner,
+        url=spec.url,
+        headers=spec.headers,
+        limits=limits,
+        hooks=hooks,
+        traffic=traffic,
+        books=books,
+        on_secret=on_secret,
+    )
+    timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
+    async with httpx2.AsyncClient(transport=guard, auth=spec.auth, timeout=timeout) as client:
+        yield client, books
+
+
+@asynccontextmanager
+async def open_http(
+    spec: HttpServer, limits: Limits, hooks: Hooks, *, on_secret: Callable[[str], None]
+) -> AsyncIterator[HttpLink]:
+    """A link over Streamable HTTP. Connects with its first request."""
+    traffic = Traffic()
+    async with open_client(spec, limits, hooks, traffic, on_secret) as (client, books):
+        yield HttpLink(spec, client, books, traffic)
+
+
+def choose_proxy(spec: HttpServer) -> str | None:
+    """The proxy for this server: its own, else the environment's; localhost is never proxied."""
+    if spec.proxy is not None:
+        return spec.proxy
+
+    url = httpx2.URL(spec.url)
+    if url.host in ("localhost", "::1") or url.host.startswith("127.") or urllib.request.proxy_bypass(url.host):
+        return None
+
+    proxies = urllib.request.getproxies()
+    return proxies.get(url.scheme) or proxies.get("all")
+
+
+@functools.cache
+def _default_ssl_context() -> ssl.SSLContext:
+    # Loading the system's certificates takes tens of milliseconds: once, not once a server.
+    return httpx2.create_ssl_context()
+
+
+def _ssl_context(spec: HttpServer) -> ssl.SSLContext | bool:
+    if spec.verify is True:
+        return _default_ssl_context()
+
+    if isinstance(spec.verify, str):
+        try:
+            return ssl.create_default_context(cafile=spec.verify)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(f"verify: the CA bundle {spec.verify} cannot be read: {error}", key="verify") from None
+
+    return spec.verify  # type: ignore[no-any-return] # False or a context, checked by the spec

@@ -1,0 +1,528 @@
+"""An httpx2 transport that stands under the SDK's HTTP client and guards it.
+
+What passes through it: the body of a request we encoded ourselves goes out byte for byte; a reply is read here, under
+the message cap and after decompression, and kept in the `CallRecord` of the very request it answers, so that no body
+can pass for another call's answer; the SDK gets a stand-in and goes on correlating. Header callables are asked for
+each request to the server's own origin and once more after a 401. A connection failure becomes an answer (502), so
+that it stays with the call it hit and never reaches the SDK's task group.
+
+It is not a client: it knows nothing of sessions or eras.
+"""
+
+import contextlib
+import inspect
+import json
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import anyio
+import attrs
+import httpx2
+
+from deputy_mcp._core.config import HeaderValue, Limits
+from deputy_mcp._core.events import Event, EventFramer
+from deputy_mcp._core.framing import Oversized
+from deputy_mcp._core.messages import (
+    Failure,
+    Invalid,
+    Message,
+    Noise,
+    Notification,
+    Request,
+    TooLarge,
+    read_message,
+)
+from deputy_mcp._core.sanitizing import clean_line, clean_text
+from deputy_mcp._runtime.transports.link import CallRecord, Hooks, Traffic
+from deputy_mcp._runtime.transports.stream_dispatcher import CHANGES
+
+CALL_HEADER = "x-deputy-call"
+"""Private: names the record of a request between the dispatcher and the guard; taken off before sending."""
+
+RAW = "deputy_raw"
+"""Request extension: the body goes up as it comes, decoded; whoever asked frames and bounds it."""
+
+EXCERPT_BYTES = 8 * 1024
+"""How much of an error's body is kept for people."""
+
+NOTIFICATION_SECONDS = 1.0
+"""A notification's POST gets so long. The SDK sends them in line, so one unanswered would block every later call."""
+
+DRAIN_SECONDS = 0.02
+"""After the answer an event stream may end by itself for so long; else its connection is not used again."""
+
+GET_BACKOFF_SECONDS = (1, 2, 4, 8, 16, 30)
+"""Waits before the server's own stream is opened again. The SDK gives up for ever after two failures."""
+
+NO_STREAM = frozenset({404, 405, 406, 501})
+"""Statuses by which a server says that it has no stream of its own."""
+
+READ_SLICE = 64 * 1024
+
+
+@attrs.define
+class GuardBooks:
+    """What the guard shares with its dispatcher: the records of requests in flight, by their header's value."""
+
+    records: dict[str, CallRecord] = attrs.field(factory=dict)
+
+
+class Guard(httpx2.AsyncBaseTransport):
+    """See the module. One per HTTP link."""
+
+    # Mutable state: the shared books; whether the server was found to have no stream of its own.
+    def __init__(
+        self,
+        inner: httpx2.AsyncBaseTransport,
+        *,
+        url: str,
+        headers: Mapping[str, HeaderValue],
+        limits: Limits,
+        hooks: Hooks,
+        traffic: Traffic,
+        books: GuardBooks,
+        on_secret: Callable[[str], None],
+    ) -> None:
+        self._inner = inner
+        self._origin = _origin(httpx2.URL(url))
+        self._headers = headers
+        self._limits = limits
+        self._hooks = hooks
+        self._traffic = traffic
+        self._books = books
+        self._on_secret = on_secret
+        self._no_stream = False
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        record = self._books.records.get(request.headers.get(CALL_HEADER, ""))
+        # A copy: an auth flow and a redirect send the same request again, and it must still name its record then.
+        request = _outgoing(request, record)
+        if record is not None:
+            return await self._call(request, record)
+
+        if request.extensions.get(RAW):
+            return self._bounded(await self._send(request), most=None)
+
+        if request.method == "POST" and b'"jsonrpc"' in request.content[:64]:
+            return await self._notify(request)
+
+        if request.method == "GET" and "text/event-stream" in request.headers.get("accept", ""):
+            return await self._listen(request)
+
+        # The session's DELETE, and an auth flow's own requests.
+        return self._bounded(await self._send(request))
+
+    # -- requests that have a record -----------------------------------------------------------------------------
+
+    async def _call(self, request: httpx2.Request, record: CallRecord) -> httpx2.Response:
+        record.begin(session_bound="mcp-session-id" in request.headers)
+        with anyio.CancelScope() as scope:
+            record.abort = scope.cancel
+            try:
+                record.sent = True
+                response = await self._send(request)
+                if response.status_code == 401 and self._has_callables:
+                    await response.aclose()
+                    response = await self._send(request)
+            except httpx2.TransportError as error:
+                unreachable = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
+                record.fault = "unreachable" if unreachable else "dropped"
+                record.sent = not unreachable
+                record.detail = _describe(error)
+                return _stand_in(request, 502)
+
+            kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if response.is_redirect or response.status_code == 202:
+                # Whether to follow is the SDK's rule: within the origin, with the method kept. What it does not
+                # follow, and a 202 to a request, it reports; nobody needs the body.
+                record.status = response.status_code if response.is_redirect else None
+                return self._bounded(response)
+
+            if response.status_code >= 400:
+                return await self._error(response, request, record)
+
+            if kind == "application/json":
+                return await self._json(response, request, record)
+
+            if kind == "text/event-stream":
+                stream = _Events(self, response, record)
+                return httpx2.Response(200, headers=_plain(response.headers), stream=stream, request=request)
+
+            record.fault = "malformed"
+            record.detail = (
+                f"it answered with {clean_line(kind, 60) or 'no content type'} instead of JSON; "
+                "is this the address of an MCP server?"
+            )
+            await response.aclose()
+            return _stand_in(request, 502)
+
+        # Only an abort gets here: nobody waits for the answer any more.
+        return _stand_in(request, 502)
+
+    async def _error(self, response: httpx2.Response, request: httpx2.Request, record: CallRecord) -> httpx2.Response:
+        record.status = response.status_code
+        record.retry_after_seconds = _retry_after(response.headers.get("retry-after"))
+        body, _ = await self._read(response, record, most=min(self._limits.max_message_bytes, 1024 * 1024))
+        record.excerpt = clean_text(body[:EXCERPT_BYTES].decode("utf-8", "replace"))
+        for message in read_message(body, self._limits.max_message_values):
+            if isinstance(message, Failure):
+                record.answer = message
+
+        # With its headers and body: an auth flow reads the challenge in them.
+        headers = _plain(response.headers)
+        return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
+
+    async def _json(self, response: httpx2.Response, request: httpx2.Request, record: CallRecord) -> httpx2.Response:
+        limit = self._limits.max_message_bytes
+        body, complete = await self._read(response, record, most=limit)
+        if not complete and record.fault is None:
+            record.fault = "too_large"
+            record.detail = f"more than {limit} bytes"
+            record.reply_bytes = len(body)
+        elif record.fault is None:
+            record.reply_bytes = len(body)
+            for message in read_message(body.removeprefix(b"\xef\xbb\xbf"), self._limits.max_message_values):
+                self.file(message, record)
+
+            if record.answer is None and record.fault is None:
+                record.fault = "malformed"
+                record.detail = "its body holds no answer to this request"
+
+        return httpx2.Response(
+            200, headers={"content-type": "application/json"}, content=_stand_in_body(record), request=request
+        )
+
+    async def _read(self, response: httpx2.Response, record: CallRecord, *, most: int) -> tuple[bytes, bool]:
+        """The decoded body, and whether it is all of it; a failure on the way is put into the record."""
+        body = bytearray()
+        try:
+            async for piece in self.decoded(response):
+                body += piece
+                if len(body) > most:
+                    return bytes(body), False
+        except httpx2.TransportError as error:
+            record.fault = "dropped"
+            record.detail = _describe(error)
+        except _BadEncoding as error:
+            record.fault = "malformed"
+            record.detail = str(error)
+        finally:
+            await response.aclose()
+
+        return bytes(body), True
+
+    def file(self, message: Message, record: CallRecord) -> None:
+        """Put a message that came as the reply to a request into its record."""
+        if isinstance(message, Notification):
+            self.take_notification(message)
+            return
+
+        if isinstance(message, Request | Noise):
+            return
+
+        if message.id is not None and message.id != record.id:
+            # It answers something else. What did not come as its own request's reply is nobody's answer.
+            self._traffic.late += 1
+            return
+
+        if isinstance(message, TooLarge):
+            record.fault, record.detail = "too_large", message.reason
+        elif isinstance(message, Invalid):
+            record.answer = message
+            record.fault, record.detail = "malformed", message.reason
+        else:
+            record.answer = message
+
+    def take_notification(self, message: Notification) -> bool:
+        """Collapse what needs no task of its own; True when the SDK need not see it."""
+        kind = CHANGES.get(message.method)
+        if kind is not None:
+            self._hooks.on_change(kind)  # type: ignore[arg-type] # the table's values are the literal's
+
+        # Of the rest only progress and what belongs to a `listen` stream have a reader.
+        return message.method == "notifications/message"
+
+    # -- requests without ----------------------------------------------------------------------------------------
+
+    async def _notify(self, request: httpx2.Request) -> httpx2.Response:
+        with anyio.move_on_after(NOTIFICATION_SECONDS), contextlib.suppress(httpx2.TransportError):
+            response = await self._send(request)
+            await response.aclose()
+
+        return _stand_in(request, 202)
+
+    async def _listen(self, request: httpx2.Request) -> httpx2.Response:
+        if self._no_stream:
+            # The SDK asks twice; a server that said no need not be told so again.
+            return _stand_in(request, 405)
+
+        for wait in (*GET_BACKOFF_SECONDS, None):
+            try:
+                response = await self._send(request)
+            except httpx2.TransportError:
+                if wait is None:
+                    raise
+            else:
+                if response.status_code in NO_STREAM:
+                    self._no_stream = True
+
+                if response.status_code < 400:
+                    stream = _Events(self, response, None)
+                    return httpx2.Response(200, headers=_plain(response.headers), stream=stream, request=request)
+
+                if wait is None or response.status_code < 500:
+                    return self._bounded(response)
+
+                await response.aclose()
+
+            await anyio.sleep(wait)
+
+        raise AssertionError("unreachable")
+
+    # -- the wire ------------------------------------------------------------------------------------------------
+
+    @property
+    def _has_callables(self) -> bool:
+        return any(callable(value) for value in self._headers.values())
+
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        # OAuth discovery goes through the same client: the server's headers are for the server's origin only.
+        if _origin(request.url) == self._origin:
+            for name, value in self._headers.items():
+                request.headers[name] = await self._resolve(name, value)
+
+        self._traffic.bytes_out += int(request.headers.get("content-length", 0))
+        response = await self._inner.handle_async_request(request)
+        response.request = request
+        return response
+
+    async def _resolve(self, name: str, value: HeaderValue) -> str:
+        if isinstance(value, str):
+            return value
+
+        try:
+            text = value()
+            if inspect.isawaitable(text):
+                text = await text
+        except Exception as error:  # the host's own callable; its failure is this request's
+            raise httpx2.ConnectError(f"the callable for the header {name} failed: {type(error).__name__}") from error
+
+        if type(text) is not str or "\r" in text or "\n" in text:
+            raise httpx2.ConnectError(f"the callable for the header {name} did not give a one-line string")
+
+        self._on_secret(text)
+        return text
+
+    async def decoded(self, response: httpx2.Response) -> AsyncGenerator[bytes, None]:
+        """The body's bytes as the server meant them, a bounded slice at a time (a compressed bomb stays a trickle)."""
+        encoding = response.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("identity", "", "gzip", "x-gzip", "deflate"):
+            raise _BadEncoding(f"it used the content encoding {clean_line(encoding, 40)}, which was not offered")
+
+        decoder = zlib.decompressobj(47) if encoding not in ("identity", "") else None
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        async for chunk in response.stream:
+            self._traffic.bytes_in += len(chunk)
+            if decoder is None:
+                yield chunk
+                continue
+
+            while chunk:
+                try:
+                    piece = decoder.decompress(chunk, READ_SLICE)
+                except zlib.error as error:
+                    raise _BadEncoding(f"its compressed body is broken: {error}") from None
+
+                if piece:
+                    yield piece
+
+                chunk = decoder.unconsumed_tail
+
+    def _bounded(self, response: httpx2.Response, *, most: int | None = 1024 * 1024) -> httpx2.Response:
+        stream = _Bounded(self, response, most)
+        return httpx2.Response(
+            response.status_code, headers=_plain(response.headers), stream=stream, request=response.request
+        )
+
+
+class _BadEncoding(Exception):
+    pass
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A decoded body that ends at a bound, None: it is bounded by who reads it."""
+
+    def __init__(self, guard: Guard, response: httpx2.Response, most: int | None) -> None:
+        self._guard, self._response, self._left = guard, response, most
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with contextlib.suppress(_BadEncoding):
+            async for piece in self._guard.decoded(self._response):
+                if self._left is not None:
+                    self._left -= len(piece)
+                    if self._left < 0:
+                        return
+
+                yield piece
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+
+
+class _Events(httpx2.AsyncByteStream):
+    """An event stream, event by event: answers go into the record, the rest to the SDK."""
+
+    def __init__(self, guard: Guard, response: httpx2.Response, record: CallRecord | None) -> None:
+        self._guard = guard
+        self._response = response
+        self._record = record
+        self._framer = EventFramer(guard._limits.max_message_bytes)
+        self._pieces = guard.decoded(response)
+        self._answered = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            while (piece := await self._next()) is not None:
+                for event in self._framer.feed(piece):
+                    out = self._take(event)
+                    if out is not None:
+                        yield out
+
+                    if self._answered:
+                        return
+
+                if self._framer.overflowing:
+                    # Hung up at the limit: how much more would have come is not worth reading.
+                    self._overflow(self._framer.seen_bytes)
+                    return
+        except _BadEncoding as error:
+            if self._record is not None:
+                self._record.fault, self._record.detail = "malformed", str(error)
+        except httpx2.TransportError as error:
+            if self._record is not None:
+                self._record.fault, self._record.detail = "dropped", _describe(error)
+
+    async def _next(self) -> bytes | None:
+        with anyio.CancelScope() as scope:
+            if self._record is not None:
+                self._record.abort = scope.cancel
+
+            return await anext(self._pieces, None)
+
+        return None  # aborted
+
+    def _take(self, event: Event | Oversized) -> bytes | None:
+        if isinstance(event, Oversized):
+            self._overflow(event.seen_bytes)
+            return None
+
+        if event.name != "message" or not event.data:
+            return event.raw + b"\n\n"
+
+        record = self._record
+        messages = read_message(event.data, self._guard._limits.max_message_values)
+        if record is None:
+            kept = [m for m in messages if not (isinstance(m, Notification) and self._guard.take_notification(m))]
+            return event.raw + b"\n\n" if kept and not isinstance(kept[0], Noise | Invalid | TooLarge) else None
+
+        for message in messages:
+            if isinstance(message, Notification):
+                if not self._guard.take_notification(message):
+                    return event.raw + b"\n\n"
+            elif isinstance(message, Request):
+                return event.raw + b"\n\n"
+            elif isinstance(message, Noise):
+                self._guard._hooks.on_noise(message.reason)
+            else:
+                # The stream belongs to one request, so what it answers is that request; the id may be spelled oddly.
+                self._answered = True
+                record.reply_bytes = len(event.data)
+                self._guard.file(attrs.evolve(message, id=record.id), record)
+                # The SDK gets a stand-in, under the event's own id where it had one (resumption counts them).
+                kept_id = [line for line in event.raw.split(b"\n") if line.startswith(b"id:")]
+                return b"\n".join([*kept_id, b"data: " + _stand_in_body(record)]) + b"\n\n"
+
+        return None
+
+    def _overflow(self, seen: int) -> None:
+        if self._record is None:
+            self._guard._hooks.on_noise(f"an event of {seen} bytes on the server's own stream")
+        else:
+            self._record.fault = "too_large"
+            self._record.detail = f"more than {self._guard._limits.max_message_bytes} bytes"
+            self._record.reply_bytes = seen
+
+    async def aclose(self) -> None:
+        if self._answered:
+            # Most servers end the stream right after the answer. Reading that end keeps the TCP connection; without
+            # it each answer would cost a new one.
+            with (
+                anyio.move_on_after(DRAIN_SECONDS, shield=True),
+                contextlib.suppress(httpx2.TransportError, _BadEncoding),
+            ):
+                await anext(self._pieces, None)
+
+        await self._pieces.aclose()
+        await self._response.aclose()
+
+
+def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+def _outgoing(request: httpx2.Request, record: CallRecord | None) -> httpx2.Request:
+    headers = request.headers.copy()
+    headers.pop(CALL_HEADER, None)
+    headers["accept-encoding"] = "gzip, deflate"
+    body = request.content if record is None or record.body is None else record.body
+    if request.method == "POST":
+        headers["content-length"] = str(len(body))
+
+    return httpx2.Request(
+        request.method, request.url, headers=headers, content=body, extensions=dict(request.extensions)
+    )
+
+
+def _stand_in_body(record: CallRecord) -> bytes:
+    return b'{"jsonrpc":"2.0","id":%s,"result":{}}' % json.dumps(record.id).encode()
+
+
+def _stand_in(request: httpx2.Request, status: int) -> httpx2.Response:
+    return httpx2.Response(status, headers={"content-type": "text/plain"}, content=b"", request=request)
+
+
+def _plain(headers: httpx2.Headers) -> httpx2.Headers:
+    plain = headers.copy()
+    for name in ("content-encoding", "content-length", "transfer-encoding"):
+        plain.pop(name, None)
+
+    return plain
+
+
+def _retry_after(value: str | None) -> float | None:
+    """RFC 9110 section 10.2.3: seconds or a date."""
+    if value is None:
+        return None
+
+    try:
+        seconds = float(value)
+    except ValueError:
+        return _until(value)
+
+    return seconds if 0 <= seconds < 1e9 else None
+
+
+def _until(value: str) -> float | None:
+    with contextlib.suppress(ValueError, TypeError, OverflowError):
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+
+    return None
+
+
+def _describe(error: Exception) -> str:
+    return clean_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)

@@ -1,0 +1,160 @@
+"""What every transport gives: a link, that is an SDK dispatcher plus what is known of the other end.
+
+The SDK's session above expects `MCPError`s, so whatever goes wrong below comes up as a `LinkError`, which is one, and
+says what really happened; `session.py` turns it into our own tree.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Literal, Protocol
+
+import anyio
+import attrs
+from mcp import MCPError
+from mcp.shared.dispatcher import CallOptions, Dispatcher
+from mcp_types import CONNECTION_CLOSED
+
+from deputy_mcp._core.messages import Failure, Invalid, MessageId, Reply, TooLarge
+
+Fault = Literal["lost", "dropped", "unreachable", "forgotten", "malformed", "too_large", "http"]
+"""`lost`: the server is gone. `dropped`: this one connection. `unreachable`: never connected, nothing was sent.
+`forgotten`: the HTTP session. The rest concern one reply."""
+
+ChangeKind = Literal["tools", "prompts", "resources"]
+
+
+@attrs.define
+class CallRecord:
+    """What became of one request on the wire; filled by the transport, read by the session.
+
+    Mutable on purpose: it is the one place where facts that an exception cannot carry (was a byte sent, what status
+    came back) are kept for the call they belong to.
+    """
+
+    id: MessageId = 0
+    sent: bool = False
+    """Whether a byte of it may have left this process."""
+    answer: Reply | Failure | Invalid | TooLarge | None = None
+    """What came back, where the transport reads replies itself."""
+    reply_bytes: int = 0
+    """The reply's size on the wire after decompression."""
+    status: int | None = None
+    retry_after_seconds: float | None = None
+    excerpt: str = ""
+    fault: Fault | None = None
+    detail: str = ""
+    body: bytes | None = None
+    """The exact request body, where it must not be encoded again."""
+    session_bound: bool = False
+    """Whether the request carried an HTTP session id."""
+    abort: Callable[[], None] | None = None
+    """Stops reading the reply; set while somebody reads."""
+
+    def begin(self, *, session_bound: bool) -> None:
+        """Forget an earlier attempt (an auth flow sends the same request again)."""
+        self.session_bound = session_bound
+        self.answer = self.fault = self.status = self.retry_after_seconds = None
+        self.detail = self.excerpt = ""
+
+
+class LinkError(MCPError):
+    """A transport's error on its way through the SDK's session."""
+
+    def __init__(self, fault: Fault, detail: str, *, seen_bytes: int = 0) -> None:
+        super().__init__(CONNECTION_CLOSED, detail)
+        self.fault: Fault = fault
+        self.detail = detail
+        self.seen_bytes = seen_bytes
+
+
+class Options(CallOptions, total=False):
+    """The SDK's per-call options and two of ours. Dispatchers ignore keys they do not know."""
+
+    record: CallRecord
+    params_json: bytes
+    """The params as they go on the wire, encoded once."""
+
+
+@attrs.frozen(kw_only=True)
+class Loss:
+    """Why a link ended without being asked."""
+
+    code: str
+    detail: str
+
+
+@attrs.define
+class Traffic:
+    """Bytes and oddities of one link; counters only grow."""
+
+    bytes_in: int = 0
+    bytes_out: int = 0
+    noise: int = 0
+    late: int = 0
+
+
+class MintingDispatcher(Dispatcher[Any], Protocol):
+    """The SDK's dispatcher, and the id of the next request before it is sent (it doubles as progress token)."""
+
+    def mint_id(self) -> MessageId:
+        """An integer that no request in flight has."""
+
+
+class Link(Protocol):
+    """One open transport."""
+
+    traffic: Traffic
+
+    def open_dispatcher(self) -> AbstractAsyncContextManager[MintingDispatcher]:
+        """A dispatcher for one session over this link."""
+
+    def lose(self, code: str, detail: str) -> None:
+        """End this life: `wait_lost` returns."""
+
+    def kill_now(self) -> None:
+        """End the other end at once, where it is ours."""
+
+    async def wait_lost(self) -> Loss:
+        """Return when the other end is gone."""
+
+    @property
+    def pid(self) -> int | None: ...
+
+    @property
+    def exit_code(self) -> int | None: ...
+
+    @property
+    def stderr_tail(self) -> str: ...
+
+    @property
+    def reopens_sessions(self) -> bool:
+        """Whether a new session can be opened over the same link (HTTP), or only by a new one."""
+
+
+class Hooks(Protocol):
+    """What a transport tells its owner, synchronously, on the receive path; nothing here may block."""
+
+    def on_change(self, kind: ChangeKind) -> None:
+        """The server says that a list changed."""
+
+    def on_noise(self, sample: str) -> None:
+        """Something came that is no message."""
+
+
+class LossSignal:
+    """A loss, told once and waited for by anybody."""
+
+    def __init__(self) -> None:
+        self._event = anyio.Event()
+        self.loss: Loss | None = None
+
+    def tell(self, code: str, detail: str) -> None:
+        """The first word counts."""
+        if self.loss is None:
+            self.loss = Loss(code=code, detail=detail)
+            self._event.set()
+
+    async def wait(self) -> Loss:
+        await self._event.wait()
+        assert self.loss is not None
+        return self.loss

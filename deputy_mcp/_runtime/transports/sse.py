@@ -1,0 +1,167 @@
+"""The legacy HTTP+SSE transport of protocol 2024-11-05: one event stream from the server, POSTs to it.
+
+Ours, because the SDK's has no bound but 1 MiB an event and leaves the caller of a failed POST waiting. It runs over
+the same guarded client as Streamable HTTP and under the same dispatcher as stdio.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import urljoin
+
+import anyio
+import anyio.abc
+import httpx2
+
+from deputy_mcp._core.config import HttpServer, Limits
+from deputy_mcp._core.errors import StartError
+from deputy_mcp._core.events import Event, EventFramer
+from deputy_mcp._core.framing import FLOOD_FACTOR, Oversized
+from deputy_mcp._core.messages import Invalid, plain_id, read_message, read_oversized, sniff_id
+from deputy_mcp._core.sanitizing import clean_line
+from deputy_mcp._runtime.transports.http import open_client
+from deputy_mcp._runtime.transports.http_guard import CALL_HEADER, RAW, GuardBooks
+from deputy_mcp._runtime.transports.link import CallRecord, Hooks, Loss, LossSignal, Traffic
+from deputy_mcp._runtime.transports.queue_channel import QueueChannel
+from deputy_mcp._runtime.transports.stream_dispatcher import StreamDispatcher
+
+MOST_POSTS = 32
+"""POSTs under way at the same time; more wait in the queue."""
+
+
+class SseLink:
+    """See the module. Made and ended by `open_sse`."""
+
+    reopens_sessions = False
+    pid = None
+    exit_code = None
+    stderr_tail = ""
+
+    def __init__(
+        self, spec: HttpServer, limits: Limits, hooks: Hooks, client: httpx2.AsyncClient, books: GuardBooks
+    ) -> None:
+        self.traffic = Traffic()
+        self._spec = spec
+        self._limits = limits
+        self._client = client
+        self._books = books
+        self._lost = LossSignal()
+        self._channel = QueueChannel()
+        self._slots = anyio.Semaphore(MOST_POSTS)
+        self._dispatcher = StreamDispatcher(self._channel, hooks, self.traffic, self._lost)
+
+    @asynccontextmanager
+    async def open_dispatcher(self) -> AsyncIterator[StreamDispatcher]:
+        yield self._dispatcher
+
+    def lose(self, code: str, detail: str) -> None:
+        self._lost.tell(code, detail)
+
+    def kill_now(self) -> None:
+        """The server is not ours to kill; its connections end with the client."""
+
+    async def wait_lost(self) -> Loss:
+        return await self._lost.wait()
+
+    async def run_stream(self, *, task_status: anyio.abc.TaskStatus[str]) -> None:
+        """Read the server's stream to its end; started once it has named the address for POSTs."""
+        started = False
+        framer = EventFramer(self._limits.max_message_bytes)
+        try:
+            request = self._client.build_request(
+                "GET", self._spec.url, headers={"accept": "text/event-stream"}, extensions={RAW: True}
+            )
+            response = await self._client.send(request, stream=True)
+            try:
+                if response.status_code >= 400:
+                    raise StartError(f"its event stream answered HTTP {response.status_code}", code="http_status")
+
+                async for chunk in response.aiter_raw():
+                    for event in framer.feed(chunk):
+                        if isinstance(event, Event) and event.name == "endpoint" and not started:
+                            started = True
+                            task_status.started(self._endpoint(event))
+                        else:
+                            self._take(event)
+
+                    if framer.seen_bytes > FLOOD_FACTOR * self._limits.max_message_bytes:
+                        self._lost.tell("flooded", "an event on its stream does not end")
+                        return
+            finally:
+                await response.aclose()
+        except httpx2.TransportError as error:
+            self._lost.tell(
+                "unreachable" if not started else "connection_dropped", clean_line(f"{type(error).__name__}: {error}")
+            )
+            if not started:
+                raise StartError(f"its event stream cannot be opened: {clean_line(str(error))}") from None
+        else:
+            self._lost.tell("connection_dropped", "its event stream ended")
+            if not started:
+                raise StartError("its event stream ended without naming an endpoint") from None
+
+    def _endpoint(self, event: Event) -> str:
+        url = httpx2.URL(urljoin(self._spec.url, event.data.decode("utf-8", "replace").strip()))
+        own = httpx2.URL(self._spec.url)
+        # Another origin would get our headers and our calls.
+        if (url.scheme, url.host, url.port) != (own.scheme, own.host, own.port):
+            raise StartError("its endpoint is on another origin than its event stream", code="endpoint_origin")
+
+        return str(url)
+
+    def _take(self, event: Event | Oversized) -> None:
+        if isinstance(event, Oversized):
+            self._channel.put(read_oversized(event, self._limits.max_message_bytes))
+        elif event.name == "message" and event.data:
+            for message in read_message(event.data, self._limits.max_message_values):
+                self._channel.put(message)
+
+    async def run_posts(self, endpoint: str) -> None:
+        """Send what the dispatcher queues, each message in a task of its own."""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                data = await self._channel.take()
+                await self._slots.acquire()
+                tasks.start_soon(self._post, endpoint, data)
+
+    async def _post(self, endpoint: str, data: bytes) -> None:
+        try:
+            wire_id = plain_id(sniff_id(data[:512], b"")) if b'"method"' in data and b'"id":' in data[:60] else None
+            record = CallRecord(id=wire_id or 0)
+            key = f"sse-{id(record)}"
+            headers = {"content-type": "application/json"}
+            if wire_id is not None:
+                # The record takes the status; the answer itself comes over the stream.
+                self._books.records[key] = record
+                headers[CALL_HEADER] = key
+
+            try:
+                with suppress(httpx2.TransportError):
+                    response = await self._client.post(endpoint, content=data, headers=headers)
+                    await response.aclose()
+            finally:
+                self._books.records.pop(key, None)
+
+            failed = record.status is not None or record.fault in ("unreachable", "dropped")
+            if wire_id is not None and failed:
+                reason = f"HTTP {record.status}" if record.status is not None else record.detail
+                self._channel.put(Invalid(wire_id, f"its POST failed: {reason}"))
+        finally:
+            self._slots.release()
+
+
+@asynccontextmanager
+async def open_sse(
+    spec: HttpServer, limits: Limits, hooks: Hooks, *, on_secret: Callable[[str], None]
+) -> AsyncIterator[SseLink]:
+    """A link over the legacy transport; connected when the block is entered."""
+    traffic = Traffic()
+    async with open_client(spec, limits, hooks, traffic, on_secret) as (client, books):
+        link = SseLink(spec, limits, hooks, client, books)
+        link.traffic = traffic
+        async with anyio.create_task_group() as tasks:
+            endpoint = await tasks.start(link.run_stream)
+            tasks.start_soon(link.run_posts, endpoint)
+            try:
+                yield link
+            finally:
+                tasks.cancel_scope.cancel()

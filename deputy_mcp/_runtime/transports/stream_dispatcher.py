@@ -1,0 +1,445 @@
+"""Our dispatcher under the SDK's session, for transports that are one stream of messages each way.
+
+It correlates requests and replies, keeps the books of what was sent, and answers the server's own requests through
+the session. It is not a transport: a `Channel` moves the bytes. It promises that
+- a reply ends at most the one call whose id it names, an invalid one ends it at once, a late one is dropped;
+- nothing a server sends starts a task but a request, and of those only `MOST_REQUESTS` at a time;
+- a caller is never held by the peer: writes are queued, and a caller who leaves takes an unsent request with him.
+"""
+
+import json
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeGuard
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+import attrs
+from mcp import MCPError
+from mcp.shared.dispatcher import (
+    CallOptions,
+    OnNotify,
+    OnNotifyIntercept,
+    OnRequest,
+    ProgressFnT,
+    run_notify_intercept,
+)
+from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.transport_context import TransportContext
+from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
+
+from deputy_mcp._core.messages import (
+    Failure,
+    Invalid,
+    Message,
+    MessageId,
+    Noise,
+    Notification,
+    Reply,
+    Request,
+    TooLarge,
+    plain_id,
+)
+from deputy_mcp._core.sanitizing import clean_line
+from deputy_mcp._runtime.transports.link import CallRecord, Fault, Hooks, LinkError, LossSignal, Traffic
+
+MOST_REQUESTS = 16
+"""Requests of the server handled at the same time; one more is answered with an error at once."""
+
+MOST_REPLIES_BYTES = 1024 * 1024
+"""Our unsent answers to a server that asks without reading; past it they are dropped, and the server may wait."""
+
+MOST_PROGRESS = 64
+"""Progress reports kept for one call whose callback is slow; the oldest go first."""
+
+MESSAGES_PER_TURN = 64
+"""A flood must not starve the other servers' readers: after so many messages the loop gets a turn."""
+
+CHANGES = {
+    "notifications/tools/list_changed": "tools",
+    "notifications/prompts/list_changed": "prompts",
+    "notifications/resources/list_changed": "resources",
+}
+
+
+class Channel(Protocol):
+    """A bounded, message-wise way to a peer and back."""
+
+    async def receive(self) -> list[Message]:
+        """What came next; [] at the end. Raises `LinkError` when nothing more can come."""
+
+    def write_now(self, data: memoryview) -> int:
+        """Take as many bytes as fit without waiting. Raises `LinkError` when the peer is gone."""
+
+    async def wait_writable(self) -> None:
+        """Return when `write_now` may take more."""
+
+
+@attrs.define(eq=False)
+class _Slot:
+    """One request of ours on its way."""
+
+    record: CallRecord
+    on_progress: ProgressFnT | None
+    done: anyio.Event = attrs.field(factory=anyio.Event)
+    result: dict[str, Any] | None = None
+    error: MCPError | None = None
+    progress: deque[tuple[float, float | None, str | None]] = attrs.field(factory=lambda: deque(maxlen=MOST_PROGRESS))
+    moved: anyio.Event = attrs.field(factory=anyio.Event)
+
+    def finish(self, result: dict[str, Any] | None, error: MCPError | None = None) -> None:
+        if not self.done.is_set():
+            self.result = result
+            self.error = error
+            self.done.set()
+            self.moved.set()
+
+
+@attrs.define(eq=False)
+class _Outgoing:
+    """A message that has not left whole yet."""
+
+    data: memoryview
+    slot: _Slot | None
+    taken: int = 0
+
+
+@attrs.define
+class _Inbound:
+    """The SDK's `DispatchContext` for one request of the server: no back-channel of its own."""
+
+    request_id: Any
+    transport: TransportContext = attrs.field(factory=lambda: TransportContext(kind="stream", can_send_request=False))
+    message_metadata: None = None
+    cancel_requested: anyio.Event = attrs.field(factory=anyio.Event)
+    can_send_request: bool = False
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        raise NoBackChannelError(method)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        return
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        return
+
+
+class StreamDispatcher:
+    """See the module. Made for one life of one channel; `run` it once."""
+
+    # Mutable state: slots by id; the outbox and whether its writer was woken; requests being answered; the loss.
+    def __init__(self, channel: Channel, hooks: Hooks, traffic: Traffic, lost: LossSignal) -> None:
+        self._channel = channel
+        self._hooks = hooks
+        self._traffic = traffic
+        self._lost = lost
+        self._slots: dict[MessageId, _Slot] = {}
+        self._next_id = 0
+        self._outbox: deque[_Outgoing] = deque()
+        self._unsent_replies_bytes = 0
+        self._wake = anyio.Event()
+        self._answering: dict[MessageId, anyio.CancelScope] = {}
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._closed: LinkError | None = None
+
+    # -- the SDK's Dispatcher ------------------------------------------------------------------------------------
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,  # notifications are collapsed here instead of spawning a task each
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+        **_later: Any,
+    ) -> None:
+        """Read until the channel ends. `**_later`: the SDK calls this surface provisional."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                tasks.start_soon(self._run_writer)
+                tasks.start_soon(self._run_loss)
+                task_status.started()
+                try:
+                    await self._read(on_request, on_notify_intercept)
+                finally:
+                    tasks.cancel_scope.cancel()
+        finally:
+            self._tasks = None
+            self.close(LinkError("lost", "the session ended"))
+
+    def mint_id(self) -> MessageId:
+        self._next_id += 1
+        return self._next_id
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **_later: Any
+    ) -> dict[str, Any]:
+        """Send one request and wait for its raw result. Raises `MCPError`, of which `LinkError` is one."""
+        if self._closed is not None:
+            raise self._closed
+
+        options: Mapping[str, Any] = opts or {}
+        wire_id = options.get("request_id")
+        if wire_id is None:
+            wire_id = self.mint_id()
+
+        key = plain_id(wire_id)
+        if key is None or key in self._slots:
+            raise ValueError(f"request id {wire_id!r} is already in flight")
+
+        slot = _Slot(options.get("record") or CallRecord(), options.get("on_progress"))
+        self._slots[key] = slot
+        outgoing = self._enqueue(_encode(method, params, options.get("params_json"), wire_id), slot)
+        try:
+            # The negotiation's own timeout is the start deadline: a server that needs 20 s to boot is no failure.
+            if slot.on_progress is None:
+                await slot.done.wait()
+            else:
+                await self._wait_with_progress(slot)
+        finally:
+            self._slots.pop(key, None)
+            if not slot.done.is_set():
+                self._abandon(outgoing, wire_id, cancel=options.get("cancel_on_abandon", True))
+
+        if slot.error is not None:
+            raise slot.error
+
+        assert slot.result is not None
+        return slot.result
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **_later: Any
+    ) -> None:
+        """Queue one notification; after the end it is dropped."""
+        self._post({"method": method} | ({} if params is None else {"params": params}))
+
+    # -- ending --------------------------------------------------------------------------------------------------
+
+    def close(self, error: LinkError) -> None:
+        """Fail every call in flight and every later one. The first word counts; synchronous."""
+        if self._closed is None:
+            self._closed = error
+
+        for slot in self._slots.values():
+            slot.finish(None, self._closed)
+
+        self._outbox.clear()
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def _post(self, message: dict[str, Any], *, reply: bool = False) -> None:
+        if self._closed is not None:
+            return
+
+        data = json.dumps({"jsonrpc": "2.0"} | message, separators=(",", ":")).encode() + b"\n"
+        if reply:
+            if self._unsent_replies_bytes + len(data) > MOST_REPLIES_BYTES:
+                return
+
+            self._unsent_replies_bytes += len(data)
+
+        self._enqueue(data, None)
+
+    def _enqueue(self, data: bytes, slot: _Slot | None) -> _Outgoing:
+        outgoing = _Outgoing(memoryview(data), slot)
+        self._outbox.append(outgoing)
+        if len(self._outbox) == 1:
+            # Usually the pipe has room: no task switch for a call.
+            self._pump()
+
+        return outgoing
+
+    def _pump(self) -> None:
+        try:
+            while self._outbox:
+                first = self._outbox[0]
+                count = self._channel.write_now(first.data[first.taken :])
+                if count == 0:
+                    self._wake.set()
+                    return
+
+                self._traffic.bytes_out += count
+                first.taken += count
+                if first.slot is not None:
+                    first.slot.record.sent = True
+
+                if first.taken == len(first.data):
+                    self._outbox.popleft()
+
+            self._unsent_replies_bytes = 0
+        except LinkError as error:
+            self._lost.tell("stdin_closed", error.detail)
+            self._outbox.clear()
+
+    async def _run_writer(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake = anyio.Event()
+            while self._outbox:
+                await self._channel.wait_writable()
+                self._pump()
+
+    def _abandon(self, outgoing: _Outgoing, wire_id: Any, *, cancel: bool) -> None:
+        if outgoing.taken == 0 and outgoing in self._outbox:
+            # Provably not sent: the server never hears of it.
+            self._outbox.remove(outgoing)
+        elif cancel:
+            self._post(
+                {
+                    "method": "notifications/cancelled",
+                    "params": {"requestId": wire_id, "reason": "the caller gave up"},
+                }
+            )
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    async def _read(self, on_request: OnRequest, intercept: OnNotifyIntercept | None) -> None:
+        count = 0
+        try:
+            while messages := await self._channel.receive():
+                for message in messages:
+                    self._take(message, on_request, intercept)
+                    count += 1
+                    if count % MESSAGES_PER_TURN == 0:
+                        await anyio.lowlevel.checkpoint()
+        except LinkError as error:
+            self._lost.tell("broken", error.detail)
+
+        # The end is told by who knows why; until then the session stands, and `_run_loss` fails the calls.
+        await anyio.sleep_forever()
+
+    async def _run_loss(self) -> None:
+        loss = await self._lost.wait()
+        self.close(LinkError("lost", loss.detail))
+
+    def _take(self, message: Message, on_request: OnRequest, intercept: OnNotifyIntercept | None) -> None:
+        match message:
+            case Reply(id=key, result=result):
+                if slot := self._answered(key):
+                    slot.record.answer = message
+                    slot.record.reply_bytes = message.size_bytes
+                    slot.finish(result)
+            case Failure(id=None, text=text):
+                self._noise(f"an error without id: {clean_line(text)}")
+            case Failure(id=key, code=code, text=text, details=details):
+                if key is not None and (slot := self._answered(key)):
+                    slot.finish(None, MCPError(code, text, details))
+            case Invalid(id=key, reason=reason):
+                self._fail(key, "malformed", reason)
+            case TooLarge(id=None):
+                # Whose call it answers cannot be known, so no call may wait for ever: the server ends as flooded.
+                self._lost.tell("flooded", f"a message of {message.seen_bytes} bytes ({message.reason}) without id")
+            case TooLarge(id=key, reason=reason, seen_bytes=seen):
+                assert key is not None
+                self._fail(key, "too_large", reason, seen_bytes=seen)
+            case Notification(method=method, params=params):
+                self._take_notification(method, params, intercept)
+            case Request():
+                self._take_request(message, on_request)
+            case Noise(reason=reason, framing=framing):
+                if framing is not None:
+                    self._lost.tell("framing", f"it writes {framing}")
+
+                self._noise(reason)
+
+    def _answered(self, key: MessageId) -> _Slot | None:
+        slot = self._slots.pop(key, None)
+        if slot is None:
+            self._traffic.late += 1
+
+        return slot
+
+    def _fail(self, key: MessageId, fault: Fault, detail: str, *, seen_bytes: int = 0) -> None:
+        if slot := self._answered(key):
+            slot.finish(None, LinkError(fault, detail, seen_bytes=seen_bytes))
+
+    def _noise(self, sample: str) -> None:
+        self._traffic.noise += 1
+        self._hooks.on_noise(sample)
+
+    def _take_notification(
+        self, method: str, params: dict[str, Any] | None, intercept: OnNotifyIntercept | None
+    ) -> None:
+        run_notify_intercept(intercept, method, params)
+        if method == "notifications/progress":
+            self._take_progress(params or {})
+        elif method == "notifications/cancelled":
+            key = plain_id((params or {}).get("requestId"))
+            if key is not None and (scope := self._answering.get(key)):
+                scope.cancel()
+        elif kind := CHANGES.get(method):
+            self._hooks.on_change(kind)  # type: ignore[arg-type] # the table's values are the literal's
+
+    def _take_progress(self, params: dict[str, Any]) -> None:
+        key = plain_id(params.get("progressToken"))
+        slot = self._slots.get(key) if key is not None else None
+        progress, total, text = params.get("progress"), params.get("total"), params.get("message")
+        if slot is None or slot.on_progress is None or not _is_number(progress):
+            return
+
+        # A bounded queue: of a flood the newest few are kept. The waiting caller runs its own callback.
+        slot.progress.append((progress, total if _is_number(total) else None, text if isinstance(text, str) else None))
+        slot.moved.set()
+
+    async def _wait_with_progress(self, slot: _Slot) -> None:
+        assert slot.on_progress is not None
+        while True:
+            await slot.moved.wait()
+            slot.moved = anyio.Event()
+            while slot.progress:
+                await slot.on_progress(*slot.progress.popleft())
+
+            if slot.done.is_set():
+                return
+
+    # -- the server's own requests -------------------------------------------------------------------------------
+
+    def _take_request(self, request: Request, on_request: OnRequest) -> None:
+        if request.method == "ping":
+            self._post({"id": request.id, "result": {}}, reply=True)
+            return
+
+        key = plain_id(request.id)
+        if self._tasks is None or key is None or key in self._answering or len(self._answering) >= MOST_REQUESTS:
+            self._post(_error(request.id, INVALID_REQUEST, "too many requests at once"), reply=True)
+            return
+
+        scope = anyio.CancelScope()
+        self._answering[key] = scope
+        self._tasks.start_soon(self._answer, request, key, scope, on_request)
+
+    async def _answer(self, request: Request, key: MessageId, scope: anyio.CancelScope, on_request: OnRequest) -> None:
+        try:
+            with scope:
+                answer = await self._ask(request, on_request)
+                self._post({"id": request.id} | answer, reply=True)
+        finally:
+            del self._answering[key]
+
+    async def _ask(self, request: Request, on_request: OnRequest) -> dict[str, Any]:
+        try:
+            return {"result": await on_request(_Inbound(request.id), request.method, request.params)}
+        except MCPError as error:
+            return {"error": error.error.model_dump(exclude_none=True)}
+        except Exception:  # noqa: BLE001 # a host's handler must not end the session; the server learns no details
+            return {"error": {"code": INTERNAL_ERROR, "message": "the host's handler failed"}}
+
+
+def _error(request_id: Any, code: int, text: str) -> dict[str, Any]:
+    return {"id": request_id, "error": {"code": code, "message": text}}
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _encode(method: str, params: Mapping[str, Any] | None, params_json: bytes | None, wire_id: MessageId) -> bytes:
+    if params_json is None and params:
+        params_json = json.dumps(params, separators=(",", ":")).encode()
+
+    head = f'{{"jsonrpc":"2.0","id":{json.dumps(wire_id)},"method":{json.dumps(method)}'.encode()
+    return head + b"}\n" if params_json is None else head + b',"params":' + params_json + b"}\n"
