@@ -48,8 +48,12 @@ from deputy_mcp._runtime.gate import CallContext
 from deputy_mcp._runtime.handles import McpTool, PromptResult, ResourceResult, ToolResult, tool_metadata
 from deputy_mcp._runtime.session import Page
 from deputy_mcp._version import __version__
+from deputy_mcp.agent import Agent, AgentStatus, host_tool
+from deputy_mcp.tools import ToolList, close_mcp, tools_mcp
 
 __all__ = [
+    "Agent",
+    "AgentStatus",
     "Allow",
     "ApprovalDeniedError",
     "ApprovalExpiredError",
@@ -97,11 +101,15 @@ __all__ = [
     "StaleToolError",
     "StartError",
     "StdioServer",
+    "ToolList",
     "ToolResult",
     "UnavailableError",
     "WaitTimeoutError",
     "__version__",
+    "close_mcp",
+    "host_tool",
     "load_config",
     "public_name",
     "tool_metadata",
+    "tools_mcp",
 ]

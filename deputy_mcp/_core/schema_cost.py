@@ -30,8 +30,8 @@ MAX_CHAIN = 500
 """References in a row. Compiling is quadratic in them: 1,000 take 14 ms, 10,000 take 0.4 s."""
 MAX_COMPILE_STATES = 20_000
 """Regex states that are compiled in the loop, all patterns together; about 20 ms."""
-MAX_STEPS = 100_000
-"""Subschemas times levels that one cost count may visit; past it the cost is unknown. About 0.1 s, once a schema."""
+MAX_STEPS = 20_000
+"""Subschemas times levels that one cost count may visit; past it the cost is unknown. About 0.15 s, once a schema."""
 EMPTY_PATTERN_STATES = 50
 """What the smallest pattern costs to compile, in states."""
 UNEVALUATED_FACTOR = 3

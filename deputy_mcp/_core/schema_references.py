@@ -12,8 +12,9 @@ from urllib.parse import unquote
 def mend(part: dict[str, Any], *, draft4: bool) -> None:
     """Take out of `part` what the meta-schema forbids and servers are known to send; nothing else is changed.
 
-    `"required": true` on a property (draft 3), null in place of a list or an object, a property that is no schema, and
-    draft 4's ban on an empty `required`. The engine would refuse the whole schema, and with it every call.
+    `"required": true` on a property (draft 3), null in place of a list or an object, a property that is no schema,
+    draft 4's ban on an empty `required`, and its `exclusiveMinimum: true` under a later draft (kept, in the later
+    spelling). The engine would refuse the whole schema, and with it every call.
     """
     required = part.get("required", ...)
     if required is not ... and (not is_text_list(required) or (draft4 and not required)):
@@ -25,6 +26,12 @@ def mend(part: dict[str, Any], *, draft4: bool) -> None:
     elif isinstance(properties, dict):
         for name in [name for name, value in properties.items() if not isinstance(value, dict | bool)]:
             del properties[name]
+
+    for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if not draft4 and isinstance(part.get(exclusive), bool):
+            strict = part.pop(exclusive)
+            if strict and bound in part:
+                part[exclusive] = part[bound]
 
 
 def is_text_list(value: object) -> bool:

@@ -4,7 +4,6 @@ is the gate's.
 
 import json
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from deputy_mcp._core.annotations import read_annotations
@@ -19,7 +18,7 @@ from deputy_mcp._core.errors import (
 from deputy_mcp._core.permissions import Allow, Ask
 from deputy_mcp._core.sanitizing import clean_line, clean_text
 from deputy_mcp._runtime.gate import Call, Target
-from deputy_mcp._runtime.handles import McpTool, make_handle
+from deputy_mcp._runtime.handles import McpTool, make_handle, near_names
 from deputy_mcp._runtime.session import Session, header_parameters
 
 PIN_CODES = frozenset({"pin_changed", "pin_gone", "pin_unknown", "pin_unverified"})
@@ -57,7 +56,7 @@ class ToolCall(Call):
         if task.spec.tools is not None and tool not in task.spec.tools:
             raise NotAllowlistedError(
                 f"server {task.name!r} allows no tool {clean_line(str(tool), 80)!r}",
-                near=get_close_matches(str(tool), task.spec.tools),
+                near=near_names(str(tool), task.spec.tools),
                 server=task.name,
                 tool=tool,
                 code="not_allowlisted",
@@ -102,7 +101,7 @@ class ToolCall(Call):
         if refusal is None:
             return NotAllowlistedError(
                 f"server {task.name!r} offers no tool {clean_line(str(tool), 80)!r}",
-                near=get_close_matches(str(tool), list(task.vetting.tools)),
+                near=near_names(str(tool), task.vetting.tools),
                 server=task.name,
                 tool=tool,
                 code="unknown_tool",
@@ -187,7 +186,7 @@ class CapabilityCall(Call):
             raise NotAllowlistedError(
                 f"server {self.task.name!r} allows no {self._noun} {clean_line(str(self.tool), 120)!r}; "
                 f"name it in the server's {self._noun}s",
-                near=get_close_matches(str(self.tool), self._allowlist),
+                near=near_names(str(self.tool), self._allowlist),
                 server=self.task.name,
                 tool=self.tool,
                 code="not_allowlisted",

@@ -108,20 +108,35 @@ def load_config(
 
     Warns (`DeputyWarning`, once a server) of keys that other programs would grant or restrict something by.
     """
+    return read_config(path, servers, env=env, broken=None)
+
+
+def read_config(
+    path: str | os.PathLike[str] | None,
+    servers: Iterable[str] | None,
+    *,
+    env: Mapping[str, str] | None,
+    broken: dict[str, ConfigError] | None,
+) -> Config:
+    """`load_config`, but with `broken` given a server that cannot be read is put there and the others are read."""
     variables = os.environ if env is None else env
     home = _home(variables)
     file = _find(path, variables, home)
     with placed(str(file), path=str(file)):
         document = _take_apart(parse_jsonc(_read_text(file)))
-        names = _choose_names(document.entries, servers)
-        folder = str(file.parent)
-        entries = {}
-        for name in names:
-            if name in document.entries.repeated:
-                raise ConfigError(f"two servers are named {shown(name)}; rename or remove one", server=name)
+        names = _wanted_names(document.entries, servers)
 
-            raw = document.entries[name]
-            entries[name] = read_entry(name, raw, folder=folder, home=home, variables=variables)
+    entries = {}
+    for name in names:
+        try:
+            with placed(str(file), server=name, path=str(file)):
+                raw = _choose(document.entries, name)
+                entries[name] = read_entry(name, raw, folder=str(file.parent), home=home, variables=variables)
+        except ConfigError as error:
+            if broken is None:
+                raise
+
+            broken[name] = error
 
     for name, entry in entries.items():
         _warn(file, name, entry)
@@ -143,8 +158,8 @@ def _warn(file: Path, name: str, entry: Entry) -> None:
         said.append(f'{listed(entry.unheeded)} has no effect here; restrict the server inside "deputy"')
 
     if said:
-        # 3: the caller of load_config, who can mend the file.
-        warnings.warn(f"{file}: server {shown(name)}: {'; '.join(said)}", DeputyWarning, stacklevel=3)
+        # 4: the caller of load_config, who can mend the file.
+        warnings.warn(f"{file}: server {shown(name)}: {'; '.join(said)}", DeputyWarning, stacklevel=4)
 
 
 def _home(variables: Mapping[str, str]) -> str | None:
@@ -346,28 +361,32 @@ def _top_permissions(value: JsonObject) -> Permissions | None:
         return built(Permissions, "permissions", settings.get("permissions"), PERMISSION_KEYS)
 
 
-def _choose_names(entries: JsonObject, wanted: Iterable[str] | None) -> tuple[str, ...]:
-    """The names to judge, each once: the wanted ones, which must be there and not disabled, or all not disabled."""
+def _wanted_names(entries: JsonObject, wanted: Iterable[str] | None) -> tuple[str, ...]:
+    """The names to judge, each once: the wanted ones, or all that are not disabled."""
     if wanted is None:
         return tuple(name for name, entry in entries.items() if not _is_disabled(entry))
 
-    names = tuple(dict.fromkeys(check_texts("servers", wanted)))
-    for name in names:
-        if name not in entries:
-            raise ConfigError(
-                f"there is no server {shown(name)}{nearest(name, entries)} (known: {listed(entries)})",
-                server=name,
-                key="servers",
-            )
+    return tuple(dict.fromkeys(check_texts("servers", wanted)))
 
-        if _is_disabled(entries[name]):
-            raise ConfigError(
-                f"server {shown(name)} is disabled; enable it in the file or do not ask for it",
-                server=name,
-                key="disabled",
-            )
 
-    return names
+def _choose(entries: JsonObject, name: str) -> object:
+    """The entry of a wanted server, which must be there, once, and not disabled."""
+    if name not in entries:
+        raise ConfigError(
+            f"there is no server {shown(name)}{nearest(name, entries)} (known: {listed(entries)})",
+            server=name,
+            key="servers",
+        )
+
+    if _is_disabled(entries[name]):
+        raise ConfigError(
+            f"server {shown(name)} is disabled; enable it in the file or do not ask for it", server=name, key="disabled"
+        )
+
+    if name in entries.repeated:
+        raise ConfigError(f"two servers are named {shown(name)}; rename or remove one", server=name)
+
+    return entries[name]
 
 
 def _is_disabled(entry: object) -> bool:

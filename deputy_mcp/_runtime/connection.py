@@ -34,7 +34,7 @@ from deputy_mcp._core.sanitizing import clean_line, mask_secrets
 from deputy_mcp._runtime.approval import Approver
 from deputy_mcp._runtime.calls import PromptCall, ResourceCall, ToolCall, stale_handle
 from deputy_mcp._runtime.capability_tools import make_capability_tools
-from deputy_mcp._runtime.configfile import load_config
+from deputy_mcp._runtime.configfile import Config, load_config
 from deputy_mcp._runtime.gate import Gate
 from deputy_mcp._runtime.handles import McpTool, Progress, PromptResult, ResourceResult, ToolResult, make_handle
 from deputy_mcp._runtime.log import log_event
@@ -131,11 +131,7 @@ class McpConnection:
 
         Permissions in the file and in `options` combine by `&`.
         """
-        config = load_config(path, servers)
-        given = options.pop("permissions", None)
-        both = [p for p in (config.permissions, given) if p is not None]
-        permissions = both[0] & both[1] if len(both) == 2 else next(iter(both), None)
-        return cls(config, permissions=permissions, secrets=config.secrets, **options)
+        return cls(**with_config(load_config(path, servers), options))
 
     # -- entering and leaving ------------------------------------------------------------------------------------
 
@@ -614,6 +610,13 @@ class _Reader:
             return ConnectionEvent(kind="dropped", server=None, facts=FrozenMapping({"count": count}))
 
         return self.queue.popleft() if self.queue else None
+
+
+def with_config(config: Config, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The constructor's arguments for a file: its permissions narrow those given, its secrets are masked too."""
+    given = options.get("permissions")
+    both = config.permissions if given is None else given if config.permissions is None else config.permissions & given
+    return {"servers": config, **options, "permissions": both, "secrets": config.secrets}
 
 
 def _check_options(servers: object, permissions: object, limits: object, restart: object, approver: object) -> None:

@@ -22,7 +22,6 @@ import json
 import math
 import operator
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any, Literal
 
 import anyio
@@ -43,7 +42,7 @@ from deputy_mcp._core.frozen import check_number
 from deputy_mcp._core.permissions import Allow, Ask, Deny, Judged, Permissions, tighten
 from deputy_mcp._core.sanitizing import clean_line, clean_text
 from deputy_mcp._runtime.approval import Approver, ask_person
-from deputy_mcp._runtime.handles import Caller, McpTool, Progress
+from deputy_mcp._runtime.handles import Caller, McpTool, Progress, near_names
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.schemas import SchemaChecker
 from deputy_mcp._runtime.server import LostWhileVerifyingError, ServerTask
@@ -118,7 +117,7 @@ def denied_error(decision: Deny, *, name: str, server: str | None, tool: str) ->
     """The error of a Deny, logged. Its text names what would have to be granted."""
     log_event("denied", server=server, tool=tool, code=decision.code)
     return PermissionDeniedError(
-        f"{name} is not permitted: {decision.reason}", decision=decision, server=server, tool=tool
+        f"{name} is not permitted: {decision.reason.removeprefix(name + ' ')}", decision=decision, server=server, tool=tool
     )
 
 
@@ -143,7 +142,7 @@ class Gate:
         known = ", ".join(map(repr, self.servers)) or "none"
         raise NotAllowlistedError(
             f"there is no server {clean_line(str(name), 80)!r}; configured: {known}",
-            near=get_close_matches(str(name), list(self.servers)),
+            near=near_names(str(name), self.servers),
             server=str(name),
             code="unknown_server",
         )

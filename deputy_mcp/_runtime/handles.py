@@ -1,7 +1,8 @@
 """What an agent holds (`McpTool`) and gets (`ToolResult`): frozen values, clean for a model, complete for a program."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any, Protocol
 
 from attrs import evolve, field, frozen
@@ -180,7 +181,12 @@ def make_handle(facts: ToolFacts, *, generation: int, load: int, caller: Caller)
     )
 
 
-def tool_metadata(tool: Any) -> dict[str, Any]:
+def near_names(name: str, known: Iterable[str]) -> list[str]:
+    """The known names that look like `name`, for an error's mend. Bounded: a name from outside may be long."""
+    return get_close_matches(name[:200], list(known)[:2_000])
+
+
+def tool_metadata(tool: McpTool) -> dict[str, Any]:
     """What is known of a tool, as a plain dict of JSON values: for a UI, a log or a prompt of one's own."""
     effects = tool.effects
     return {

@@ -1,0 +1,35 @@
+# Every target builds the environment it needs in .venv; nothing installed by hand is needed.
+
+PYTHON ?= $(shell command -v python3.11 || echo python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: demo test test-quick lint bench clean
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[cli,demo]' --requirement requirements-dev.txt
+	touch $@
+
+demo: $(READY)          ## the main job on real servers
+	$(BIN)/python -m deputy_mcp demo
+
+test: $(READY)          ## the whole suite; servers from other registries are installed on first use
+	$(BIN)/python tests/real/provision.py
+	$(BIN)/python -m pytest
+
+test-quick: $(READY)    ## without what is slow or needs a registry
+	$(BIN)/python -m pytest -m 'not slow and not network'
+
+lint: $(READY)          ## ruff and mypy strict
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(READY)         ## the benchmarks, as tables
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The main job on real servers, as `deputy-mcp demo` shows it."""
