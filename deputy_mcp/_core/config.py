@@ -210,7 +210,7 @@ def _env(value: object) -> FrozenMapping[str]:
     for name in items:
         if "=" in name:
             # Without the name: what follows the sign is a value, and may be a secret.
-            raise ConfigError("env: a name holds '='; write {\"NAME\": \"value\"}", key="env")
+            raise ConfigError('env: a name holds \'=\'; write {"NAME": "value"}', key="env")
 
     return FrozenMapping({name: check_text(f"env.{name}", text, empty=True) for name, text in items.items()})
 
@@ -245,7 +245,9 @@ def _headers(value: object) -> FrozenMapping[HeaderValue]:
     items = check_mapping("headers", value)
     for name, item in items.items():
         if not name.isascii() or any(c in name for c in " \r\n:\0"):
-            raise ConfigError("headers: a name holds a space, a colon or a line break; write the name alone", key="headers")
+            raise ConfigError(
+                "headers: a name holds a space, a colon or a line break; write the name alone", key="headers"
+            )
 
         if callable(item):
             continue

@@ -231,7 +231,8 @@ class McpConnection:
             raise ClosedError("the connection is not entered yet: use `async with McpConnection(...)`")
 
         if self._closed:
-            raise ClosedError("the connection is closed")
+            why = f" after a failure of its own: {self._owner.error!r}" if self._owner.error is not None else ""
+            raise ClosedError(f"the connection is closed{why}")
 
     # -- tools ---------------------------------------------------------------------------------------------------
 

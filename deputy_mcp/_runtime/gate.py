@@ -117,7 +117,10 @@ def denied_error(decision: Deny, *, name: str, server: str | None, tool: str) ->
     """The error of a Deny, logged. Its text names what would have to be granted."""
     log_event("denied", server=server, tool=tool, code=decision.code)
     return PermissionDeniedError(
-        f"{name} is not permitted: {decision.reason.removeprefix(name + ' ')}", decision=decision, server=server, tool=tool
+        f"{name} is not permitted: {decision.reason.removeprefix(name + ' ')}",
+        decision=decision,
+        server=server,
+        tool=tool,
     )
 
 

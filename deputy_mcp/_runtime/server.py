@@ -4,6 +4,7 @@ Everybody else leaves it a word: they step the lifecycle (a value) and wake it; 
 transport, a session, a process. What goes wrong inside stops at this task's edge and becomes a state and a reason.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from secrets import SystemRandom
@@ -333,10 +334,13 @@ class ServerTask:
         self._timeouts = 0
         with anyio.CancelScope() as scope:
             self._scope = scope
-            if self.life.state is ServerState.STARTING:
-                # A server that exits on the probe is started once more with `initialize`; that is no restart.
-                while await self._life() == "again":
-                    log_event("server_started_again", server=self.name, reason="it ended on server/discover")
+            self._begin_deadline()
+            # A server that exits on the probe is started once more with `initialize`; that is no restart.
+            while await self._life() == "again":
+                log_event("server_started_again", server=self.name, reason="it ended on server/discover")
+
+        if self.life.can(Event.ENDED) and scope.cancelled_caught:
+            self._lose(self._overdue(), None)
 
         self._scope = None
         self.step(Event.CLOSED)
@@ -352,11 +356,11 @@ class ServerTask:
                     ending = await self._serve(link)
                 finally:
                     self.session = None
+                    # Before the transport is taken down, so that nobody calls into what is going away.
                     if isinstance(ending, Ending):
-                        # Before the transport is taken down, so that nobody calls into what is going away.
                         self._lose(ending, link)
-                    elif ending is None and self.life.state is not ServerState.CLOSING:
-                        self._lose(Ending(EndKind.LOST, code="failed", detail="its session failed"), link)
+                    elif ending is None and self.life.can(Event.ENDED):
+                        self._lose(self._overdue(), link)
         except Exception as error:  # noqa: BLE001 # the edge of this server's task: siblings must not feel it
             if not isinstance(ending, Ending):
                 self._lose(self._ending_from(error), self.link)
@@ -364,6 +368,20 @@ class ServerTask:
             self._keep_last_words()
 
         return "again" if ending == "again" else "over"
+
+    def _begin_deadline(self) -> None:
+        """The start deadline: from here to READY, the opening of the transport included."""
+        assert self._scope is not None
+        self._scope.deadline = anyio.current_time() + self.limits.startup_timeout_seconds
+
+    def _overdue(self) -> Ending:
+        """The ending of a life that was cancelled without being asked to end."""
+        if self._scope is None or anyio.current_time() < self._scope.deadline:
+            return Ending(EndKind.LOST, code="failed", detail="its session failed")
+
+        seconds = self.limits.startup_timeout_seconds
+        doing = "list its tools" if self.life.state is ServerState.VETTING else "answer the handshake"
+        return Ending(EndKind.LOST, code="startup_timeout", detail=f"it did not {doing} within {seconds:g} s")
 
     def _lose(self, ending: Ending, link: Link | None) -> None:
         self.last_error = ending.detail
@@ -426,17 +444,15 @@ class ServerTask:
             if outcome != "forgotten":
                 return outcome
 
+            self._begin_deadline()
+
     async def _serve_session(self, link: Link, session: Session) -> Ending | Literal["again", "forgotten"]:
-        with anyio.move_on_after(self.limits.startup_timeout_seconds) as deadline:
-            ending = await self._begin(link, session)
-            if ending is not None:
-                return ending
+        ending = await self._begin(link, session)
+        if ending is not None:
+            return ending
 
-        if deadline.cancelled_caught:
-            seconds = self.limits.startup_timeout_seconds
-            doing = "answer the handshake" if self.life.state is ServerState.STARTING else "list its tools"
-            return Ending(EndKind.LOST, code="startup_timeout", detail=f"it did not {doing} within {seconds:g} s")
-
+        assert self._scope is not None
+        self._scope.deadline = math.inf
         self.session = session
         self.step(Event.VETTED)
         self._done += 1

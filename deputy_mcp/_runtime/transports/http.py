@@ -9,7 +9,7 @@ import json
 import ssl
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
@@ -33,6 +33,9 @@ SPARE_CONNECTIONS = 16
 """Beside one for each concurrent call: listings, notifications, the server's own stream."""
 
 
+GOODBYE_SECONDS = 1.0
+"""Ending a session politely may take so long."""
+
 CLOSED = "Connection closed"
 """The SDK's own text when its dispatcher ends under a request; a server's text would be in the record."""
 
@@ -51,17 +54,30 @@ class HttpLink:
         self._client = client
         self._books = books
         self._lost = LossSignal()
-        self.forgotten = False
 
     @asynccontextmanager
     async def open_dispatcher(self) -> AsyncIterator["HttpDispatcher"]:
         async with streamable_http_client(
             self._spec.url,
             http_client=self._client,
-            terminate_on_close=False,  # done below, bounded
+            terminate_on_close=False,  # the SDK's is unbounded, and skipped when the session is cancelled
             max_sse_event_size=None,  # the guard's cap is the one that counts, the same for every transport
         ) as (read, write):
-            yield HttpDispatcher(JSONRPCDispatcher(read, write), self._books)
+            dispatcher = HttpDispatcher(JSONRPCDispatcher(read, write), self._books)
+            try:
+                yield dispatcher
+            finally:
+                await self._end_session(dispatcher)
+
+    async def _end_session(self, dispatcher: "HttpDispatcher") -> None:
+        """Tell the server that its session is over; it may have gone, or not care."""
+        headers = dict(self._books.session_headers)
+        self._books.session_headers.clear()
+        if "mcp-session-id" not in headers or dispatcher.forgotten:
+            return
+
+        with anyio.move_on_after(GOODBYE_SECONDS, shield=True), suppress(httpx2.HTTPError):
+            await self._client.delete(self._spec.url, headers=headers)
 
     def lose(self, code: str, detail: str) -> None:
         self._lost.tell(code, detail)
@@ -82,6 +98,7 @@ class HttpDispatcher:
         self._books = books
         self._next_id = 0
         self._tasks: anyio.abc.TaskGroup | None = None
+        self.forgotten = False
 
     async def run(
         self,
@@ -148,6 +165,7 @@ class HttpDispatcher:
         """The result, or the error that fits what the guard saw. The record knows more than the SDK's error."""
         answer = record.answer
         if record.session_bound and _forgets(record):
+            self.forgotten = True
             raise LinkError("forgotten", record.detail or "the server forgot the session") from None
 
         if record.fault is not None:
@@ -164,7 +182,7 @@ class HttpDispatcher:
 
         assert error is not None
         if error.message == CLOSED:
-            raise LinkError("lost", "the session ended") from None
+            raise LinkError("forgotten" if self.forgotten else "lost", "the session ended") from None
 
         raise LinkError("malformed" if record.sent else "unreachable", error.message) from None
 

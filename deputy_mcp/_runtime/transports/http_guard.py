@@ -20,6 +20,7 @@ from email.utils import parsedate_to_datetime
 import anyio
 import attrs
 import httpx2
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
 from deputy_mcp._core.config import HeaderValue, Limits
 from deputy_mcp._core.events import Event, EventFramer
@@ -67,6 +68,8 @@ class GuardBooks:
     """What the guard shares with its dispatcher: the records of requests in flight, by their header's value."""
 
     records: dict[str, CallRecord] = attrs.field(factory=dict)
+    session_headers: dict[str, str] = attrs.field(factory=dict)
+    """The session id the server gave and the version it is used under, as headers; empty without a session."""
 
 
 class Guard(httpx2.AsyncBaseTransport):
@@ -121,6 +124,9 @@ class Guard(httpx2.AsyncBaseTransport):
 
     async def _call(self, request: httpx2.Request, record: CallRecord) -> httpx2.Response:
         record.begin(session_bound="mcp-session-id" in request.headers)
+        if record.session_bound and (version := request.headers.get("mcp-protocol-version")):
+            self._books.session_headers["mcp-protocol-version"] = version
+
         with anyio.CancelScope() as scope:
             record.abort = scope.cancel
             try:
@@ -135,6 +141,9 @@ class Guard(httpx2.AsyncBaseTransport):
                 record.sent = not unreachable
                 record.detail = _describe(error)
                 return _stand_in(request, 502)
+
+            if session_id := response.headers.get("mcp-session-id"):
+                self._books.session_headers["mcp-session-id"] = session_id
 
             kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if response.is_redirect or response.status_code == 202:
@@ -245,7 +254,9 @@ class Guard(httpx2.AsyncBaseTransport):
             self._hooks.on_change(kind)  # type: ignore[arg-type] # the table's values are the literal's
 
         # Of the rest only progress and what belongs to a `listen` stream have a reader.
-        return message.method == "notifications/message"
+        meta = (message.params or {}).get("_meta")
+        listened = isinstance(meta, dict) and SUBSCRIPTION_ID_META_KEY in meta
+        return not listened and (kind is not None or message.method == "notifications/message")
 
     # -- requests without ----------------------------------------------------------------------------------------
 

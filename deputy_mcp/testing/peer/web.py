@@ -251,7 +251,8 @@ class Connection:
         if method == "subscriptions/listen" and self._peer.offers_listen:
             self._peer.note({"kind": "received", "message": message})
             self._peer.listen(message, answer)
-            self._hold_open(answer)
+            if answer.streaming:
+                self._hold_open(answer)
         else:
             self._peer.take(message, answer)
 
