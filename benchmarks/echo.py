@@ -65,9 +65,7 @@ async def _ours() -> dict[str, float]:
 
 async def run() -> list[tuple[str, str, bool]]:
     """Rows of (what, figure, holds)."""
-    rounds: list[tuple[dict[str, float], dict[str, float]]] = []
-    for _ in range(ROUNDS):
-        rounds.append((await _sdk(), await _ours()))
+    rounds = [(await _sdk(), await _ours()) for _ in range(ROUNDS)]
 
     rows = []
     for key in rounds[0][0]:

@@ -12,6 +12,7 @@ import anyio.lowlevel
 from deputy_mcp import HttpServer, Limits, McpConnection, RestartPolicy, ServerState, StdioServer
 
 SERVER = str(Path(__file__).parent / "servers" / "echo.py")
+INVALID = str(Path(__file__).parent / "servers" / "invalid.py")
 ROUNDS = 5
 WANTED = 1.2
 NEVER = RestartPolicy(when="never")
@@ -25,12 +26,11 @@ def _closed_port() -> int:
 
 def _bad() -> dict[str, StdioServer | HttpServer]:
     silent = Limits(startup_timeout_seconds=0.5)
-    invalid = "import sys,json\nfor l in sys.stdin:\n m=json.loads(l)\n print(json.dumps({'jsonrpc':'2.0','id':m.get('id',0),'result':{'tools':7,'supportedVersions':['2026-07-28'],'capabilities':{'tools':{}},'resultType':'complete','ttlMs':0,'cacheScope':'private'}}),flush=True)"
     return {
         "missing command": StdioServer("no-such-mcp-server", restart=NEVER),
         "silent at start": StdioServer("sleep", args=["60"], restart=NEVER, limits=silent),
         "exits at once": StdioServer(sys.executable, args=["-c", "pass"], restart=NEVER),
-        "invalid listing": StdioServer(sys.executable, args=["-c", invalid], restart=NEVER),
+        "invalid listing": StdioServer(sys.executable, args=[INVALID], restart=NEVER),
         "port closed": HttpServer(f"http://127.0.0.1:{_closed_port()}/mcp", restart=NEVER),
     }
 

@@ -336,12 +336,15 @@ class Call:
                     headers=self._headers(target, arguments_json) if session.modern else None,
                 )
             except MCPError as error:
+                self._stage = "waiting"
                 self._recover(error, session, target)
                 return None
             finally:
-                self._stage = "waiting"
-                self._scope.deadline = self._hard_end
                 self.task.calls_in_flight -= 1
+                if not self._scope.cancel_called:
+                    self._scope.deadline = self._hard_end
+
+            self._stage = "waiting"
 
             if raw.get("resultType") != "input_required":
                 return raw

@@ -207,8 +207,8 @@ class Demo:
 def _servers(repository: Path, url: str) -> dict[str, Server]:
     python = sys.executable
     return {
-        "time": StdioServer(python, args=("-m", "mcp_server_time", "--local-timezone=UTC")),
-        "git": StdioServer(python, args=("-m", "mcp_server_git", "--repository", str(repository))),
+        "time": StdioServer(python, args=("-P", "-m", "mcp_server_time", "--local-timezone=UTC")),
+        "git": StdioServer(python, args=("-P", "-m", "mcp_server_git", "--repository", str(repository))),
         "notes": HttpServer(url),
         "broken": StdioServer("no-such-mcp-server", restart=RestartPolicy(when="never")),
     }
@@ -229,7 +229,7 @@ def _branches(repository: Path) -> str:
 @asynccontextmanager
 async def _notes_server() -> AsyncIterator[str]:
     """A real HTTP server in a process of its own; its address."""
-    process = await anyio.open_process([sys.executable, "-m", "deputy_mcp.demo.notes_server"], stderr=None)
+    process = await anyio.open_process([sys.executable, "-P", "-m", "deputy_mcp.demo.notes_server"], stderr=None)
     try:
         assert process.stdout is not None
         with anyio.fail_after(30):

@@ -86,6 +86,37 @@ async def test_a_server_that_dies_under_a_call_fails_it_at_once_and_is_started_a
     assert "back" == again.text
 
 
+async def test_a_death_that_a_write_notices_first_is_told_with_its_exit_code(tmp_path):
+    """Whoever notices, the writer or the watcher: the call in flight learns how the process ended.
+
+    https://github.com/MoonshotAI/kimi-code/issues/2109
+    """
+    slow = write_stderr("last words\n") + note("silent")
+    server = ScriptedServer(tmp_path, tools=[tool("slow"), tool("fast")], calls={"slow": slow})
+    errors = []
+    async with connected({"a": server.stdio()}) as connection, anyio.create_task_group() as tasks:
+
+        async def call_slow():
+            with pytest.raises(ServerLostError) as caught:
+                await connection.call_tool("a", "slow")
+
+            errors.append(caught.value)
+
+        tasks.start_soon(call_slow)
+        await server.wait_for(lambda s: s.ledger("note"))
+        (pid,) = server.pids()
+        os.kill(pid, signal.SIGKILL)
+        while is_alive(pid):
+            pass  # without a turn of the loop, so that the next write is what meets the death
+
+        after = await connection.call_tool("a", "fast")
+
+    assert ["server_lost"] == [error.code for error in errors]
+    assert [-9] == [error.exit_code for error in errors]
+    assert "last words" in errors[0].stderr_tail
+    assert not after.is_error
+
+
 async def test_a_server_killed_while_idle_is_back_for_the_next_call(tmp_path):
     """A death between calls is seen when it happens, and the next call waits for the restart.
 

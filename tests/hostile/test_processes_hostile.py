@@ -5,7 +5,7 @@ import signal
 
 import anyio
 import pytest
-from bounds import BOUND_SECONDS, NEVER, QUICK, connected, is_alive, until, wait_gone
+from bounds import BOUND_SECONDS, NEVER, connected, is_alive, until, wait_gone
 
 from deputy_mcp import Limits, McpConnection, ServerState
 from deputy_mcp.testing import ScriptedServer, be_stubborn, freeze, reply, spawn, wait, write_stderr
@@ -107,4 +107,3 @@ async def test_a_start_may_take_longer_than_a_call(tmp_path):
         state = connection.status()["a"].state
 
     assert ServerState.READY == state
-    assert QUICK.startup_timeout_seconds == limits.startup_timeout_seconds

@@ -8,8 +8,8 @@ what to do, and writes what happens to it to the test's ledger, a line each:
     replies      a result by method, instead of the usual one; `errors`: the same with JSON-RPC errors
     mute         methods that are never answered
     exit_on      an exit code by method: ends instead of answering; `exit_after`: answers first
-    silent       answers nothing at all
-    troubled_by  a path: `exit_on`, `exit_after`, `exit_at_start` and `silent` hold only while it exists
+    silent       answers nothing at all; `silent_for`: nothing to these methods
+    troubled_by  a path: `exit_on`, `exit_after`, `exit_at_start`, `silent` and `silent_for` hold only while it exists
 """
 
 import json
@@ -77,6 +77,7 @@ CATALOGUE = {
         define("wipe", read_only=False, destructive=True),
         define("tell"),
         define("hush"),
+        define("mute"),
         define("forget"),
     )
 }
@@ -150,7 +151,7 @@ class Behaviour:
 
         request = Request(message, send)
         trouble = self.troubled()
-        if trouble and self.config.get("silent"):
+        if trouble and (self.config.get("silent") or method in self.config.get("silent_for", ())):
             return
 
         if trouble and method in self.config.get("exit_on", {}):
@@ -347,6 +348,10 @@ class Behaviour:
             listener.answer({"_meta": {SUBSCRIPTION_KEY: wire_id}})
 
         self.say(request, "hushed")
+
+    def tool_mute(self, request: Request) -> None:
+        """Closes stdout and lives on."""
+        os.close(1)
 
     def tool_forget(self, request: Request) -> None:
         self.forgotten = True

@@ -4,6 +4,7 @@ Arguments: `stdio`, or `http` and the ledger's path, where its port is written.
 """
 
 import json
+import logging
 import os
 import socket
 import sys
@@ -17,7 +18,7 @@ server = MCPServer("sdk", version="1")
 
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
-def add(a: int, b: int) -> int:
+def total(a: int, b: int) -> int:
     """The sum of two numbers."""
     return a + b
 
@@ -46,6 +47,7 @@ def motto() -> str:
 async def serve_http(ledger: str) -> None:
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
+    logging.disable()
     web = uvicorn.Server(uvicorn.Config(server.streamable_http_app(), log_level="error"))
     line = {"event": "listening", "pid": os.getpid(), "port": listener.getsockname()[1]}
     fd = os.open(ledger, os.O_WRONLY)

@@ -298,7 +298,7 @@ async def left_since(before: Belongings, mark: str) -> list[str]:
 
     now = Belongings.now(mark)
     # A worker thread belongs to the event loop and ends with it.
-    threads = [t for t in now.threads - before.threads if not t.name.startswith("AnyIO worker")]
+    threads = [t for t in now.threads - before.threads if not t.name.startswith(("AnyIO worker", "Trio thread"))]
     return [
         *(f"task {task!r}" for task in now.tasks - before.tasks if not task.done() and "TestRunner" not in repr(task)),
         *(f"thread {thread!r}" for thread in threads),

@@ -202,9 +202,8 @@ class Guard(httpx2.AsyncBaseTransport):
                 record.fault = "malformed"
                 record.detail = "its body holds no answer to this request"
 
-        return httpx2.Response(
-            200, headers={"content-type": "application/json"}, content=_stand_in_body(record), request=request
-        )
+        # With its headers: the session id is in them.
+        return httpx2.Response(200, headers=_plain(response.headers), content=_stand_in_body(record), request=request)
 
     async def _read(self, response: httpx2.Response, record: CallRecord, *, most: int) -> tuple[bytes, bool]:
         """The decoded body, and whether it is all of it; a failure on the way is put into the record."""

@@ -42,6 +42,9 @@ class Out(Protocol):
     def finish(self) -> None:
         """The turn is over."""
 
+    def detach(self) -> bool:
+        """Called before a step that waits: whether the rest must go on in a thread, to keep the way in free."""
+
 
 class Peer:
     """One process of a scripted server."""
@@ -86,15 +89,14 @@ class Peer:
     def take(self, message: Any, out: Out) -> None:
         """Do what the script says about one message that came in."""
         self.note({"kind": "received", "message": message})
-        if not isinstance(message, dict):
-            return
-
-        method = message.get("method")
+        method = message.get("method") if isinstance(message, dict) else None
         if method is None:
-            with self._answered:
-                self._answers[json.dumps(message.get("id"))] = message
-                self._answered.notify_all()
+            if isinstance(message, dict):
+                with self._answered:
+                    self._answers[json.dumps(message.get("id"))] = message
+                    self._answered.notify_all()
 
+            out.finish()
             return
 
         if method == "notifications/initialized":
@@ -117,7 +119,7 @@ class Peer:
     def play(self, steps: list[Json], message: Json, out: Out) -> None:
         """Run the steps; from the first that waits on in a thread of its own, as a real server would."""
         for i, step in enumerate(steps):
-            if step["op"] in WAITING and threading.current_thread() is threading.main_thread():
+            if step["op"] in WAITING and out.detach():
                 rest = (steps[i:], message, out)
                 threading.Thread(target=self._play_all, args=rest, daemon=True).start()
                 return

@@ -38,6 +38,9 @@ class Pipe:
     def finish(self) -> None:
         pass
 
+    def detach(self) -> bool:
+        return True
+
 
 def main(script_path: str) -> None:
     """Read lines until stdin ends."""

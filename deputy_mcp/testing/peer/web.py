@@ -109,6 +109,14 @@ class Answer:
         elif not self.answered:
             self.empty(202)
 
+    def detach(self) -> bool:
+        # On the legacy transport the answer comes on another connection; this one is free for the next request.
+        if self._legacy_stream() is None:
+            return False
+
+        self.empty(202)
+        return True
+
     # -- the wire ------------------------------------------------------------------------------------------------
 
     def respond(self, status: int, headers: list[str], body: bytes) -> None:
