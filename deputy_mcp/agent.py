@@ -26,7 +26,7 @@ from deputy_mcp._core.errors import (
     PermissionDeniedError,
     RegistrationError,
 )
-from deputy_mcp._core.frozen import FrozenMapping, check_count, wrong_type
+from deputy_mcp._core.frozen import FrozenMapping, check_count, check_number, wrong_type
 from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions
 from deputy_mcp._core.pinning import tool_digest
 from deputy_mcp._core.sanitizing import clean_line, clean_text
@@ -72,6 +72,9 @@ def host_tool(
         schema = TypeAdapter(function).json_schema()  # type: ignore[arg-type] # pydantic takes callables too
     except Exception as error:
         raise RegistrationError(f"the parameters of {tool} give no JSON schema: {error}") from error
+
+    if schema.get("type") != "object":
+        raise RegistrationError(f"{tool} has parameters that cannot be given by name (positional-only or *args)")
 
     description = clean_text(inspect.getdoc(function) or "")
     reading = read_annotations(None, host=hints, trusted=False)
@@ -121,7 +124,7 @@ class _HostFunction:
         started = anyio.current_time()
         try:
             encoded = json.dumps(arguments or {}, allow_nan=False).encode()
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise InvalidArgumentsError(
                 f"the arguments of {handle.name} are no JSON: {error}", tool=handle.name
             ) from None
@@ -147,7 +150,8 @@ class _HostFunction:
                 code="no_approver",
             )
 
-        seconds = timeout_seconds or DEFAULT_TIMEOUT_SECONDS
+        given_seconds = DEFAULT_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
+        seconds = check_number("timeout_seconds", given_seconds, above_zero=True)
         with anyio.move_on_after(seconds):
             return await self._run(handle, given, started)
 
@@ -187,8 +191,11 @@ class _AgentCaller:
 
     def _current(self, handle: McpTool) -> McpTool:
         # The agent's permissions as they are now: one narrowed since must not be called under the old ones.
+        # `handle.granted` is another agent's share, where that one registered this agent's handle.
         return evolve(
-            self._original, granted=self._agent._granted, narrowing=_both(self._agent._narrowing, handle.narrowing)
+            self._original,
+            granted=_both(self._agent._granted, handle.granted),
+            narrowing=_both(self._agent._narrowing, handle.narrowing),
         )
 
     def decide(self, handle: McpTool) -> Allow | Ask | Deny:
@@ -300,7 +307,7 @@ class Agent:
 
         `replace`: servers loaded before are taken over, and tools they no longer offer are dropped; tools of other
         servers are left alone. What fails to load gives a `DeputyWarning` and is in `.failures`; a name that is taken
-        is a `RegistrationError`, and then nothing is started or changed.
+        is a `RegistrationError`, and then what was started is stopped and nothing is changed.
         """
         if not self._entered:
             raise ClosedError("the agent is not entered: use `async with Agent(...)` to load servers")

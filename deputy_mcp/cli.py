@@ -12,7 +12,8 @@ from typing import Any
 
 import anyio
 
-from deputy_mcp._core.errors import ConfigError, DeputyError
+from deputy_mcp._core.config import RestartPolicy
+from deputy_mcp._core.errors import ConfigError, DeputyError, PermissionDeniedError
 from deputy_mcp._core.lifecycle import ServerState
 from deputy_mcp._core.permissions import Permissions
 from deputy_mcp._core.sanitizing import clean_text
@@ -20,33 +21,60 @@ from deputy_mcp._runtime.connection import McpConnection, ServerStatus
 from deputy_mcp._runtime.handles import tool_metadata
 from deputy_mcp._version import __version__
 from deputy_mcp.terminal import Printer
-from deputy_mcp.verdicts import VERDICT_COLUMNS, verdict_rows
+from deputy_mcp.verdicts import LEGEND, VERDICT_COLUMNS, verdict_rows
 
 FINE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+NO_ARGUMENTS = "{}"
+_FLAGS = {"web": "--web", "write": "--write", "destructive": "--write"}
+_ONCE = RestartPolicy(when="never")
+"""A command that runs once gains nothing by waiting for a server that died at its start."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "arguments", None) == NO_ARGUMENTS:
+        # argparse gives up on an optional positional once an option came: `call time now --web '{}'`.
+        options.arguments = rest.pop()
+
+    if rest:
+        parser.error(f"unrecognized arguments: {clean_text(' '.join(rest))}")
+
     warnings.showwarning = _show_warning
     errors = Printer(sys.stderr)
     try:
         code: int = anyio.run(options.run, options)
-    except ConfigError as error:
-        errors.line(f"error: {clean_text(error.diagnostics())}", "bad")
-        return USAGE
-    except DeputyError as error:
-        errors.line(f"error: {clean_text(error.diagnostics())}", "bad")
-        return FAILED
-    except KeyboardInterrupt:
-        errors.line("interrupted")
-        return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has seen enough (`deputy-mcp check | head`).
-        sys.stderr.close()
-        return FAILED
+    except BaseException as error:  # noqa: BLE001 # the edge of the program; what is not ours goes on
+        return _exit_code(_innermost(error), errors)
 
     return code
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+
+    return error
+
+
+def _exit_code(error: BaseException, errors: Printer) -> int:
+    match error:
+        case DeputyError():
+            errors.line(f"error: {clean_text(error.diagnostics())}", "bad")
+            if isinstance(error, PermissionDeniedError) and (flag := _FLAGS.get(error.code)):
+                errors.line(f"  on the command line: {flag}")
+
+            return USAGE if isinstance(error, ConfigError) else FAILED
+        case KeyboardInterrupt():
+            errors.line("interrupted")
+            return INTERRUPTED
+        case BrokenPipeError():
+            # Whoever read our output has seen enough (`deputy-mcp check | head`).
+            sys.stderr.close()
+            return FAILED
+
+    raise error
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -60,16 +88,17 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help="start servers and print each tool with its effects and verdict")
     check.add_argument("servers", nargs="*", metavar="SERVER", help="exact names; all that are not disabled by default")
     _add_config(check)
-    _add_permissions(check)
+    _add_permissions(check).add_argument("--ask-write", action="store_true", help="ask before tools that write")
     check.set_defaults(run=_run_check)
 
     call = commands.add_parser("call", help="make one governed call")
     call.add_argument("server", metavar="SERVER")
     call.add_argument("tool", metavar="TOOL")
-    call.add_argument("arguments", nargs="?", default="{}", metavar="JSON", help="the arguments, a JSON object")
+    call.add_argument("arguments", nargs="?", default=NO_ARGUMENTS, metavar="JSON", help="the arguments, a JSON object")
     call.add_argument("--timeout", type=float, metavar="SECONDS", help="the call's deadline")
     _add_config(call)
     _add_permissions(call)
+    call.set_defaults(ask_write=False)
     call.set_defaults(run=_run_call)
     return parser
 
@@ -79,11 +108,11 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _add_permissions(parser: argparse.ArgumentParser) -> None:
+def _add_permissions(parser: argparse.ArgumentParser) -> Any:
     parser.add_argument("--web", action="store_true", help="permit open-world tools")
     writes = parser.add_mutually_exclusive_group()
     writes.add_argument("--write", action="store_true", help="permit tools that write")
-    writes.add_argument("--ask-write", action="store_true", help="ask before tools that write")
+    return writes
 
 
 def _permissions(options: argparse.Namespace) -> Permissions:
@@ -99,7 +128,7 @@ async def _run_demo(_: argparse.Namespace) -> int:
 async def _run_check(options: argparse.Namespace) -> int:
     permissions = _permissions(options)
     names = options.servers or None
-    connection = McpConnection.from_config(options.config, names, permissions=permissions)
+    connection = McpConnection.from_config(options.config, names, permissions=permissions, restart=_ONCE)
     progress = Printer(sys.stderr)
     async with anyio.create_task_group() as tasks:
         if not options.json and sys.stderr.isatty():
@@ -133,11 +162,21 @@ async def _run_check(options: argparse.Namespace) -> int:
 def _print_check(status: Any, tools: Any, connection: McpConnection) -> None:
     out = Printer()
     rows = [
-        (one.name, str(one.state), one.protocol_version or "-", str(one.tools), one.last_error or "-")
+        (one.name, one.protocol_version or "-", str(one.tools), one.last_error or "-", str(one.state))
         for one in status.values()
     ]
     styles = ["ok" if one.state is ServerState.READY else "bad" for one in status.values()]
-    out.table(("server", "state", "protocol", "tools", "last error"), rows, styles=styles)
+    if not rows:
+        out.line("no servers are configured")
+        return
+
+    out.table(("server", "protocol", "tools", "last error", "state"), rows, styles=styles)
+    for one in status.values():
+        if one.state is not ServerState.READY and one.stderr_tail.strip():
+            out.line()
+            out.line(f"The end of what {one.name} wrote to stderr", "head")
+            out.line("\n".join(one.stderr_tail.rstrip().splitlines()[-10:]))
+
     refused = [
         (one.name, clean_text(tool), code, why) for one in status.values() for tool, (code, why) in one.refused.items()
     ]
@@ -145,6 +184,7 @@ def _print_check(status: Any, tools: Any, connection: McpConnection) -> None:
         out.line()
         tool_rows, tool_styles = verdict_rows(tools, connection.decide)
         out.table(VERDICT_COLUMNS, tool_rows, styles=tool_styles)
+        out.line(LEGEND, "dim")
 
     if refused:
         out.line()
@@ -168,20 +208,21 @@ def _status_facts(status: ServerStatus) -> dict[str, Any]:
         "refused": {tool: {"code": code, "reason": reason} for tool, (code, reason) in status.refused.items()},
         "last_error": status.last_error,
         "exit_code": status.exit_code,
+        "stderr_tail": status.stderr_tail,
     }
 
 
 async def _run_call(options: argparse.Namespace) -> int:
     try:
         arguments = json.loads(options.arguments)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"the arguments are no JSON: {error}", key="JSON") from None
 
     if not isinstance(arguments, dict):
         raise ConfigError('the arguments must be a JSON object, such as {"name": "value"}', key="JSON")
 
     permissions = _permissions(options)
-    connection = McpConnection.from_config(options.config, [options.server], permissions=permissions)
+    connection = McpConnection.from_config(options.config, [options.server], permissions=permissions, restart=_ONCE)
     async with connection:
         result = await connection.call_tool(options.server, options.tool, arguments, timeout_seconds=options.timeout)
 

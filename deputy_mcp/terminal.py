@@ -26,7 +26,7 @@ class Printer:
             self._console.print(text, style=STYLES.get(style, ""), markup=False, highlight=False, soft_wrap=True)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], *, styles: Sequence[str] = ()) -> None:
-        """A table; `styles` has one style a row."""
+        """A table; `styles` has one style a row, for its last cell."""
         if self._console is None:
             widths = [max(len(str(row[i])) for row in (columns, *rows)) for i in range(len(columns))]
             for row in (columns, *rows):
@@ -38,15 +38,21 @@ class Printer:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(*columns, header_style="bold", box=None, pad_edge=False)
+        table = Table(header_style="bold", box=None, pad_edge=False)
+        for column in columns:
+            # Folded, never shortened: a name must be copyable.
+            table.add_column(column, overflow="fold")
+
         for i, row in enumerate(rows):
-            table.add_row(*(Text(str(cell)) for cell in row), style=STYLES.get(styles[i]) if styles else None)
+            style = STYLES.get(styles[i], "") if styles else ""
+            table.add_row(*(Text(str(cell)) for cell in row[:-1]), Text(str(row[-1]), style=style))
 
         self._console.print(table)
 
     def json(self, value: Any) -> None:
         """One JSON document."""
-        print(json.dumps(value, ensure_ascii=False, indent=2), file=self._stream, flush=True)
+        # ASCII: some of it is a server's, raw, and would reach the terminal.
+        print(json.dumps(value, indent=2), file=self._stream, flush=True)
 
 
 def _rich_console(stream: TextIO) -> Any:

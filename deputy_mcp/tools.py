@@ -5,18 +5,20 @@ load of a server takes the earlier one over.
 """
 
 import asyncio  # noqa: TID251 # one registry per running loop; anyio has no handle on it
+import os
 import warnings
 import weakref
 from collections.abc import Generator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal
 
-from deputy_mcp._core.config import CommonFields
-from deputy_mcp._core.errors import ConfigError, DeputyError, DeputyWarning, StartError
+from attrs import evolve
+
+from deputy_mcp._core.config import Server
+from deputy_mcp._core.errors import ConfigError, DeputyError, DeputyWarning
 from deputy_mcp._core.frozen import FrozenMapping
-from deputy_mcp._core.lifecycle import ServerState
 from deputy_mcp._runtime.configfile import Config, read_config
-from deputy_mcp._runtime.connection import McpConnection, with_config
+from deputy_mcp._runtime.connection import McpConnection
 from deputy_mcp._runtime.handles import McpTool
 
 OnError = Literal["warn", "raise"]
@@ -130,8 +132,8 @@ async def open_tools(
     """Load, start and sort out what failed. Also gives the name of the configuration, for the registry."""
     failures: dict[str, DeputyError] = {}
     try:
-        arguments, source = _read(config, servers, options, failures if on_error == "warn" else None)
-        connection = McpConnection(**arguments)
+        specs, source = _read(config, servers, failures if on_error == "warn" else None)
+        connection = McpConnection(specs, **options)
         await connection.__aenter__()
     except DeputyError as error:
         if on_error == "raise":
@@ -140,41 +142,42 @@ async def open_tools(
         failures[error.server or ""] = error
         return _warned(ToolList(failures=failures)), ""
 
-    for name, status in connection.status().items():
-        if status.state is not ServerState.READY:
-            why = status.last_error or status.reason or str(status.state)
-            text = f"server {name!r} is {status.state}: {why}"
-            failures[name] = StartError(text, server=name, state=str(status.state), reason=why)
+    for name in connection.status():
+        failure = connection.failure(name)
+        if failure is not None:
+            failures[name] = failure
 
-    if failures and on_error == "raise":
+    try:
+        if failures and on_error == "raise":
+            raise next(iter(failures.values()))
+
+        return _warned(ToolList(connection.tools(), connection=connection, failures=failures)), source
+    except BaseException:
+        # A warning may be an error here, and then nobody would own what was started.
         await connection.aclose()
-        raise next(iter(failures.values()))
-
-    return _warned(ToolList(connection.tools(), connection=connection, failures=failures)), source
+        raise
 
 
 def _read(
-    config: Any,
-    servers: Iterable[str] | None,
-    options: Mapping[str, Any],
-    broken: dict[str, DeputyError] | None,
-) -> tuple[dict[str, Any], str]:
-    """The connection's arguments and the configuration's name; servers that cannot be read go into `broken`."""
-    if isinstance(config, Mapping) and not isinstance(config, Config):
-        return {"servers": _chosen(config, servers), **options}, ""
-
+    config: Any, servers: Iterable[str] | None, broken: dict[str, DeputyError] | None
+) -> tuple[Mapping[str, Server], str]:
+    """The servers and the configuration's name; servers that cannot be read go into `broken`."""
     if isinstance(config, Config):
-        return with_config(config, options) | {"servers": _chosen(config, servers)}, str(config.path)
+        return evolve(config, servers=_chosen(config, servers)), os.path.realpath(config.path)
+
+    if isinstance(config, Mapping):
+        return _chosen(config, servers), ""
 
     found: dict[str, ConfigError] = {}
     read = read_config(config, servers, env=None, broken=found if broken is not None else None)
     if broken is not None:
         broken.update(found)
 
-    return with_config(read, options), str(read.path)
+    # Resolved: the same file by another path is the same configuration.
+    return read, os.path.realpath(read.path)
 
 
-def _chosen(specs: Mapping[str, CommonFields], servers: Iterable[str] | None) -> Mapping[str, CommonFields]:
+def _chosen(specs: Mapping[str, Server], servers: Iterable[str] | None) -> Mapping[str, Server]:
     if servers is None:
         return dict(specs)
 

@@ -8,12 +8,9 @@ from deputy_mcp._runtime.handles import McpTool
 
 VERDICT_COLUMNS = ("server", "tool", "declared", "effects", "findings", "verdict")
 
-_SHORT = {
-    "readOnlyHint": "read-only",
-    "destructiveHint": "destructive",
-    "idempotentHint": "idempotent",
-    "openWorldHint": "open-world",
-}
+_LETTERS = {"readOnlyHint": "R", "destructiveHint": "D", "idempotentHint": "I", "openWorldHint": "O"}
+_SIGNS = {"True": "+", "False": "-"}
+LEGEND = "declared: R read-only, D destructive, I idempotent, O open-world; + true, - false, ? no boolean"
 
 
 def verdict_rows(
@@ -33,17 +30,11 @@ def verdict_rows(
 
 
 def declared(tool: McpTool) -> str:
-    """The hints the server gave, as it gave them; `-` for none."""
+    """The hints the server gave, as it gave them; `none` for none. `LEGEND` explains them."""
     given = [
-        _SHORT[hint]
-        if tool.annotations[hint] is True
-        else f"not {_SHORT[hint]}"
-        if tool.annotations[hint] is False
-        else f"{_SHORT[hint]}?"
-        for hint in HINTS
-        if hint in tool.annotations
+        _SIGNS.get(repr(tool.annotations[hint]), "?") + _LETTERS[hint] for hint in HINTS if hint in tool.annotations
     ]
-    return ", ".join(given) or "-"
+    return " ".join(given) or "none"
 
 
 def effects(tool: McpTool) -> str:

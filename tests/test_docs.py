@@ -15,10 +15,10 @@ import ast
 import doctest
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -35,10 +35,11 @@ PROGRAM_SECONDS = 60
 """One program or command; a hang in the docs must not be one of the suite."""
 
 _BLOCK = re.compile(
-    r"^(?:<!-- (?P<key>file|from|setup): (?P<value>.+?) -->\n)?```(?P<language>[a-z]+)(?P<mark>[ \w]*)\n(?P<text>.*?)^```$",
+    r"^(?:<!-- (?P<key>file|from|setup): (?P<value>.+?) -->\n)?"
+    r"```(?P<language>[a-z]+)(?P<mark>[ \w]*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-_LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
 class Block:
@@ -67,7 +68,7 @@ def file_block(page: Path, name: str) -> Block:
 
 
 def is_run(block: Block) -> bool:
-    return (block.language, block.mark) == ("python", "") and block.key != "file" or block.language == "console"
+    return ((block.language, block.mark) == ("python", "") and block.key != "file") or block.language == "console"
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -142,23 +143,42 @@ def ids(pages: list[Path]) -> list[str]:
 RUN_PAGES = [page for page in PAGES if any(is_run(block) for block in blocks(page))]
 
 
-@pytest.mark.parametrize("page", RUN_PAGES, ids=ids(RUN_PAGES))
-def test_the_programs_and_commands_of_a_page_print_what_it_says(page: Path, tmp_path: Path) -> None:
-    """Whole programs run as printed, on a reader's machine, without a warning or a word on stderr."""
+def run_page(page: Path, folder: Path) -> None:
+    """Run the blocks of a page in order, and compare what they print with what it says."""
     printed: tuple[Block, str] | None = None
     for block in blocks(page):
-        set_up(block, tmp_path)
+        set_up(block, folder)
         if block.language == "text" and printed is not None:
             compare(block.text, printed[1], printed[0].place)
 
         printed = None
         if block.language == "console":
-            if any(line.startswith("$ git") for line in block.text.split("\n")) and shutil.which("git") is None:
-                pytest.skip("git is not here")
-
-            run_console(block, tmp_path)
+            run_console(block, folder)
         elif is_run(block):
-            printed = block, run_program(block, tmp_path)
+            printed = block, run_program(block, folder)
+
+
+@pytest.fixture(scope="module")
+def runs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mapping[Path, "Future[None]"]]:
+    """The pages that were selected, on their way, two at a time: half of a program's time is spent waiting."""
+    items = [item for item in request.session.items if item.path == Path(__file__) and "runs" in item.fixturenames]
+    pages = [item.callspec.params["page"] for item in items]
+    pool = ThreadPoolExecutor(2)
+    try:
+        yield {page: pool.submit(run_page, page, tmp_path_factory.mktemp("docs")) for page in pages}
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUN_PAGES, ids=ids(RUN_PAGES))
+def test_the_programs_and_commands_of_a_page_print_what_it_says(
+    page: Path, runs: Mapping[Path, "Future[None]"]
+) -> None:
+    """Whole programs run as printed, on a reader's machine, without a warning or a word on stderr."""
+    runs[page].result()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids(PAGES))
@@ -203,6 +223,11 @@ def test_every_configuration_in_the_docs_is_accepted(block: Block, tmp_path: Pat
     load_config(file, env=_AnyVariables())
 
 
+def prose(page: Path) -> str:
+    """A page without its blocks and without code in its lines."""
+    return re.sub(r"^```.*?^```$|`[^`\n]+`", "", read(page), flags=re.MULTILINE | re.DOTALL)
+
+
 def headings(page: Path) -> set[str]:
     """The anchors of a page, as GitHub makes them."""
     text = re.sub(r"^```.*?^```$", "", read(page), flags=re.MULTILINE | re.DOTALL)
@@ -213,7 +238,7 @@ def headings(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=ids(PAGES))
 def test_every_internal_link_of_a_page_resolves(page: Path) -> None:
     """A link to a file or a heading of this repository leads somewhere."""
-    for target in _LINK.findall(read(page)):
+    for target in _LINK.findall(prose(page)):
         if "://" in target:
             continue
 

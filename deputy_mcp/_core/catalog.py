@@ -171,28 +171,26 @@ def _well_formed(
             refused[f"#{i}"] = Refusal(code="malformed_tool", reason="the entry is no object with a name")
             continue
 
-        refusal = _check_shape(raw) or entry_check(raw)
-        if refusal is not None:
+        outcome = _digest_or_refusal(raw, entry_check)
+        if isinstance(outcome, Refusal):
             good.pop(name, None)
-            refused[name] = refusal
-            continue
-
-        try:
-            digest = tool_digest(raw)
-        except NotCanonicalError as error:
-            refused[name] = Refusal(code="not_canonical", reason=str(error))
-            continue
-
-        if name in refused:
-            continue
-
-        if name in good and good[name][1] != digest:
+            refused[name] = outcome
+        elif name in good and good[name][1] != outcome:
             del good[name]
             refused[name] = Refusal(code="duplicate_name", reason="the listing holds two different tools of this name")
-        else:
-            good[name] = (raw, digest)
+        elif name not in refused:
+            good[name] = (raw, outcome)
 
     return good, refused
+
+
+def _digest_or_refusal(raw: Mapping[str, Any], entry_check: EntryCheck) -> str | Refusal:
+    try:
+        return _check_shape(raw) or entry_check(raw) or tool_digest(raw)
+    except NotCanonicalError as error:
+        return Refusal(code="not_canonical", reason=str(error))
+    except RecursionError:
+        return Refusal(code="malformed_tool", reason="it is nested too deeply")
 
 
 def _check_shape(raw: Mapping[str, Any]) -> Refusal | None:
@@ -274,7 +272,7 @@ def _read_tool(
 def colliding_names(tools: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
     """The (server, tool) pairs whose public names are equal; both sides of a collision are refused."""
     by_name: dict[str, list[tuple[str, str]]] = {}
-    for pair in tools:
+    for pair in set(tools):
         by_name.setdefault(public_name(*pair), []).append(pair)
 
     return frozenset(pair for pairs in by_name.values() if len(pairs) > 1 for pair in pairs)

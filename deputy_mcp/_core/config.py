@@ -5,9 +5,10 @@ the mend; nothing is coerced, so `"60"` is no timeout and `1` is no flag.
 """
 
 import ssl
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, get_args
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from attrs import field, fields, frozen
 
@@ -228,6 +229,9 @@ class StdioServer(CommonFields):
     """The working folder, None: ours."""
 
     def _check_own(self) -> None:
+        if sys.platform == "win32":
+            raise ConfigError("stdio servers need Linux or macOS; on Windows use an HTTP server", key="command")
+
         check_text("command", self.command)
         if self.cwd is not None:
             check_text("cwd", self.cwd)
@@ -253,8 +257,8 @@ def _headers(value: object) -> FrozenMapping[HeaderValue]:
             continue
 
         text = check_text(f"headers.{name}", item, empty=True)
-        if "\r" in text or "\n" in text:
-            raise ConfigError(f"headers.{name} holds a line break; remove it", key="headers")
+        if not (text.isascii() and (text.isprintable() or text.replace("\t", "").isprintable())):
+            raise ConfigError(f"headers.{name} holds a character that no header can carry; remove it", key="headers")
 
     return FrozenMapping(items)
 
@@ -263,14 +267,14 @@ def _headers(value: object) -> FrozenMapping[HeaderValue]:
 class HttpServer(CommonFields):
     """A server that we reach over HTTP: Streamable HTTP, or the legacy SSE transport."""
 
-    url: str = field(kw_only=False)
+    url: str = field(kw_only=False, repr=lambda url: repr(_shown_url(url)))
     headers: Mapping[str, HeaderValue] = field(factory=FrozenMapping, converter=_headers)
     """Sent to the server's own origin only. A callable is asked for each request and once more after a 401."""
     auth: Any = field(default=None)
     """An `httpx2.Auth`."""
     verify: Any = field(default=True)
     """True, False, the path of a CA bundle, or an `ssl.SSLContext`."""
-    proxy: str | None = field(default=None)
+    proxy: str | None = field(default=None, repr=lambda url: repr(url and _shown_url(url)))
     """A proxy's URL; None: the environment's proxy variables, never for localhost."""
     transport: Literal["http", "sse"] = field(default="http")
 
@@ -283,14 +287,15 @@ class HttpServer(CommonFields):
         if self.transport not in ("http", "sse"):
             raise ConfigError('transport must be "http" or "sse"', key="transport")
 
-        if not isinstance(self.verify, bool | str | ssl.SSLContext):
+        if not isinstance(self.verify, bool | str | ssl.SSLContext) or self.verify == "":
             wrong_type("verify", self.verify, "true, false, the path of a CA bundle or an ssl.SSLContext")
 
         self._check_auth()
         if self.proxy is not None:
             check_text("proxy", self.proxy)
-            if _split_url("proxy", self.proxy).scheme not in ("http", "https", "socks5", "socks5h"):
-                raise ConfigError("proxy must be an http, https or socks5 URL", key="proxy")
+            proxy = _split_url("proxy", self.proxy)
+            if proxy.scheme not in ("http", "https", "socks5", "socks5h") or not proxy.hostname:
+                raise ConfigError("proxy must be an http, https or socks5 URL that names a host", key="proxy")
 
     def _check_auth(self) -> None:
         # By name: importing the HTTP library is the runtime's business.
@@ -307,23 +312,38 @@ class HttpServer(CommonFields):
 
     @property
     def identity(self) -> str:
-        """The URL without user, password, query and fragment: each of them can be a secret."""
-        parts = urlsplit(self.url)
-        host = parts.hostname or ""
-        host = f"[{host}]" if ":" in host else host
-        port = f":{parts.port}" if parts.port is not None else ""
-        return f"{parts.scheme}://{host}{port}{parts.path}"
+        """The URL without user, password, query and fragment."""
+        return _shown_url(self.url)
 
     @property
     def secrets(self) -> tuple[str, ...]:
         fixed = [value for value in self.headers.values() if isinstance(value, str)]
         # "Bearer abc": the token alone must be masked too, since servers echo it without its scheme.
         parts = [part for value in fixed for part in value.split()]
-        password = urlsplit(self.url).password
-        return (*fixed, *parts, *((password,) if password else ()))
+        for url in (self.url, self.proxy or ""):
+            split = urlsplit(url)
+            for part in (split.password, split.username):
+                parts += [part, unquote(part)] if part else []
+
+            parts += [value for _, value in parse_qsl(split.query)]
+
+        return (*fixed, *parts)
 
 
-def _split_url(key: str, url: str) -> Any:
+def _shown_url(url: str) -> str:
+    """`url` without user, password, query and fragment: each of them can be a secret."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    port = f":{parts.port}" if parts.port is not None else ""
+    return f"{parts.scheme}://{host}{port}{parts.path}"
+
+
+def _split_url(key: str, url: str) -> SplitResult:
+    # urlsplit() drops some of these silently, and the address would be another one than was written.
+    if any(character <= " " or character == "\x7f" for character in url):
+        raise ConfigError(f"{key} holds a space or a control character; remove it", key=key)
+
     try:
         parts = urlsplit(url)
         _ = parts.port  # raises when it is no number

@@ -82,6 +82,17 @@ class DeputyError(Exception):
     def _own_facts(self) -> Mapping[str, Any]:
         return {}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The default would call the class with the text alone, and ours need more than that.
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[DeputyError], args: tuple[Any, ...], state: dict[str, Any]) -> DeputyError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
 
 def _indent(text: str) -> str:
     return "\n".join("    " + line for line in text.splitlines())

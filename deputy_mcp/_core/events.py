@@ -5,9 +5,13 @@ with a colon. It promises the same as `framing`: every byte is looked at once, a
 kept, and an event past the limit comes out as `Oversized` at its end.
 """
 
+import re
+
 from attrs import frozen
 
-from deputy_mcp._core.framing import HEAD_BYTES, TAIL_BYTES, Oversized
+from deputy_mcp._core.framing import BoundedBuffer, Oversized, without_bom
+
+_NEWLINES = re.compile(rb"\n++")
 
 
 @frozen
@@ -22,95 +26,71 @@ class Event:
 class EventFramer:
     """Feed it what was read; it gives the events that ended."""
 
-    # Mutable state: the unfinished event, what was dropped of it, and a carriage return that may begin a CRLF.
-    __slots__ = ("_begun", "_carried", "_dropped", "_kept", "_max_bytes", "_tail")
+    # Mutable state: the unfinished event, what could still be a byte-order mark, and whether the last byte was a
+    # carriage return, whose line feed may still come.
+    __slots__ = ("_after_cr", "_buffer", "_held")
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._kept = bytearray()
-        self._dropped = 0
-        self._tail = b""
-        self._carried = False
-        self._begun = False
+        self._buffer = BoundedBuffer(max_bytes)
+        self._held: bytes | None = b""
+        self._after_cr = False
 
     @property
     def overflowing(self) -> bool:
         """Whether the unfinished event is past the limit already."""
-        return self._dropped > 0
+        return self._buffer.overflowing
 
     @property
     def seen_bytes(self) -> int:
         """Bytes of the unfinished event so far."""
-        return len(self._kept) + self._dropped
-
-    @property
-    def head(self) -> bytes:
-        """The kept beginning of the unfinished event."""
-        return bytes(self._kept[:HEAD_BYTES])
+        return self._buffer.seen_bytes
 
     def feed(self, chunk: bytes) -> list[Event | Oversized]:
         """The events that end in `chunk`."""
-        if self._carried:
-            chunk = b"\r" + chunk
+        if self._held is not None:
+            self._held, chunk = without_bom(self._held, chunk)
 
-        self._carried = chunk.endswith(b"\r")
-        if self._carried:
-            chunk = chunk[:-1]
+        if self._after_cr and chunk:
+            # The second half of a CRLF; the CR has ended its line already, so that no event waits for it.
+            chunk = chunk.removeprefix(b"\n")
+            self._after_cr = False
 
+        if not chunk:
+            return []
+
+        self._after_cr = chunk.endswith(b"\r")
         if b"\r" in chunk:
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
-        if not self._begun and chunk:
-            self._begun = True
-            chunk = chunk.removeprefix(b"\xef\xbb\xbf")
-
         out: list[Event | Oversized] = []
         start = 0
-        if self._ends_in_newline() and chunk.startswith(b"\n"):
-            self._finish(out)
-            start = 1
+        while start < len(chunk):
+            if self._buffer.last in (b"", b"\n") and chunk.startswith(b"\n", start):
+                # The end of an event, or blank lines between two.
+                if self._buffer.seen_bytes:
+                    out.append(_read(self._buffer.take()))
 
-        while (end := chunk.find(b"\n\n", start)) >= 0:
-            self._append(chunk[start : end + 1])
-            self._finish(out)
-            start = end + 2
+                start = _end_of_newlines(chunk, start)
+                continue
 
-        self._append(chunk[start:])
+            end = chunk.find(b"\n\n", start)
+            self._buffer.append(chunk[start : end + 1] if end >= 0 else chunk[start:])
+            start = end + 1 if end >= 0 else len(chunk)
+
         return out
 
-    def _ends_in_newline(self) -> bool:
-        return (self._tail if self._dropped else self._kept[-1:]).endswith(b"\n")
 
-    def _append(self, piece: bytes) -> None:
-        if not piece:
-            return
-
-        if not self._dropped and len(self._kept) + len(piece) <= self._max_bytes:
-            self._kept += piece
-            return
-
-        if not self._dropped:
-            self._tail = bytes(self._kept[-TAIL_BYTES:])
-            self._dropped = max(0, len(self._kept) - HEAD_BYTES)
-            del self._kept[HEAD_BYTES:]
-
-        self._dropped += len(piece)
-        self._tail = (self._tail + piece[-TAIL_BYTES:])[-TAIL_BYTES:]
-
-    def _finish(self, out: list[Event | Oversized]) -> None:
-        raw = bytes(self._kept)
-        if self._dropped:
-            out.append(Oversized(_without_fields(raw), self._tail.rstrip(), self.seen_bytes))
-            self._dropped = 0
-            self._tail = b""
-        elif raw.strip(b"\n"):
-            out.append(_read_event(raw.strip(b"\n")))
-
-        self._kept = bytearray()
+def _end_of_newlines(chunk: bytes, start: int) -> int:
+    match = _NEWLINES.match(chunk, start)
+    return match.end() if match else start
 
 
-def _read_event(raw: bytes) -> Event:
-    name = "message"
+def _read(taken: bytes | Oversized) -> Event | Oversized:
+    if isinstance(taken, Oversized):
+        return Oversized(_without_fields(taken.head), taken.tail.rstrip(), taken.seen_bytes)
+
+    raw = taken.rstrip(b"\n")
+    name = ""
     data = []
     for line in raw.split(b"\n"):
         field, _, value = line.partition(b":")
@@ -120,7 +100,7 @@ def _read_event(raw: bytes) -> Event:
         elif field == b"event":
             name = value.decode("utf-8", "replace")
 
-    return Event(raw, name, b"\n".join(data))
+    return Event(raw, name or "message", b"\n".join(data))
 
 
 def _without_fields(head: bytes) -> bytes:

@@ -38,83 +38,109 @@ class Flooded:
     seen_bytes: int
 
 
-class LineFramer:
-    """Feed it what was read; it gives the lines that ended, without their line break, empty ones left out."""
+class BoundedBuffer:
+    """An unfinished line or event: whole up to a limit; past it, only its beginning, its end and its length."""
 
-    # Mutable state: the unfinished line (kept or dropped), and whether the stream has begun or been given up.
-    __slots__ = ("_begun", "_dropped", "_kept", "_max_bytes", "_tail", "flooded")
+    # Mutable state: what is kept of the unfinished part, and how long it is.
+    __slots__ = ("_kept", "_max_bytes", "_tail", "overflowing", "seen_bytes")
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._kept = bytearray()  # one buffer: a list of chunks blows up under a dribble of single bytes
-        self._dropped = 0
+        self._reset()
+
+    def _reset(self) -> None:
+        # A fresh bytearray: one that once held 16 MiB keeps them. One, not a list of chunks: that blows up under a
+        # dribble of single bytes.
+        self._kept = bytearray()
         self._tail = b""
-        self._begun = False
+        self.overflowing = False
+        self.seen_bytes = 0
+
+    def append(self, piece: bytes) -> None:
+        """Take the next bytes."""
+        self.seen_bytes += len(piece)
+        if self.seen_bytes <= self._max_bytes:
+            self._kept += piece
+            return
+
+        if not self.overflowing:
+            self.overflowing = True
+            self._tail = bytes(self._kept[-TAIL_BYTES:])
+            del self._kept[HEAD_BYTES:]
+
+        self._tail = (self._tail + piece[-TAIL_BYTES:])[-TAIL_BYTES:]
+        self._kept += piece[: min(HEAD_BYTES, self._max_bytes) - len(self._kept)]
+
+    @property
+    def head(self) -> bytes:
+        """The beginning, as far as it is kept."""
+        return bytes(self._kept[:HEAD_BYTES])
+
+    @property
+    def last(self) -> bytes:
+        """The last byte; empty when there is none."""
+        return bytes((self._tail or self._kept)[-1:])
+
+    def take(self) -> bytes | Oversized:
+        """What stands in it, which is empty afterwards."""
+        whole = bytes(self._kept)
+        taken = Oversized(whole, self._tail, self.seen_bytes) if self.overflowing else whole
+        self._reset()
+        return taken
+
+
+class LineFramer:
+    """Feed it what was read; it gives the lines that ended, without their line break, empty ones left out."""
+
+    # Mutable state: the unfinished line, what could still be a byte-order mark, and whether the peer was given up.
+    __slots__ = ("_buffer", "_held", "_max_bytes", "flooded")
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._buffer = BoundedBuffer(max_bytes)
+        self._held: bytes | None = b""
         self.flooded = False
 
     @property
     def overflowing(self) -> bool:
         """Whether the unfinished line is past the limit already."""
-        return self._dropped > 0
+        return self._buffer.overflowing
 
     def feed(self, chunk: bytes) -> list[bytes | Oversized | Flooded]:
         """The lines that end in `chunk`."""
         if self.flooded:
             return []
 
-        if not self._begun and chunk:
-            chunk = self._begin(chunk)
+        if self._held is not None:
+            self._held, chunk = without_bom(self._held, chunk)
 
         out: list[bytes | Oversized | Flooded] = []
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
-            self._append(chunk[start:end])
-            self._finish(out)
+            self._buffer.append(chunk[start:end])
+            line = self._buffer.take()
+            if isinstance(line, Oversized):
+                out.append(line)
+            elif stripped := line.strip():
+                out.append(stripped)
+
             start = end + 1
 
-        self._append(chunk[start:] if start else chunk)
-        if self._dropped + len(self._kept) > self._max_bytes * FLOOD_FACTOR:
+        self._buffer.append(chunk[start:] if start else chunk)
+        if self._buffer.seen_bytes > self._max_bytes * FLOOD_FACTOR:
             self.flooded = True
-            out.append(Flooded(bytes(self._kept), self._dropped + len(self._kept)))
+            out.append(Flooded(self._buffer.head, self._buffer.seen_bytes))
 
         return out
 
-    def _begin(self, chunk: bytes) -> bytes:
-        # A byte-order mark may come in pieces; hold back what could still become one.
-        start = bytes(self._kept) + chunk
-        if len(start) < len(_BOM) and _BOM.startswith(start):
-            self._kept[:] = start
-            return b""
 
-        self._begun = True
-        self._kept.clear()
-        return start.removeprefix(_BOM)
+def without_bom(held: bytes, chunk: bytes) -> tuple[bytes | None, bytes]:
+    """A stream's beginning without its byte-order mark, which may come in pieces.
 
-    def _append(self, piece: bytes) -> None:
-        if not self._dropped:
-            if len(self._kept) + len(piece) <= self._max_bytes:
-                self._kept += piece
-                return
+    `held` is what was held back so far. Gives what is held back now (None: the beginning is past) and what may pass.
+    """
+    begin = held + chunk
+    if len(begin) < len(_BOM) and _BOM.startswith(begin):
+        return begin, b""
 
-            overflow = bytes(self._kept[-TAIL_BYTES:]) + piece
-            kept = len(self._kept) + len(piece)
-            self._kept += piece[: max(0, HEAD_BYTES - len(self._kept))]
-            del self._kept[HEAD_BYTES:]
-            self._dropped = kept - len(self._kept)
-            self._tail = overflow[-TAIL_BYTES:]
-        else:
-            self._dropped += len(piece)
-            self._tail = (self._tail + piece[-TAIL_BYTES:])[-TAIL_BYTES:]
-
-    def _finish(self, out: list[bytes | Oversized | Flooded]) -> None:
-        if self._dropped:
-            out.append(Oversized(bytes(self._kept), self._tail, self._dropped + len(self._kept)))
-            self._dropped = 0
-            self._tail = b""
-        else:
-            line = bytes(self._kept).strip()
-            if line:
-                out.append(line)
-
-        # A fresh buffer: a bytearray that once held 16 MiB keeps them.
-        self._kept = bytearray()
+    return None, begin.removeprefix(_BOM)

@@ -12,7 +12,7 @@ from typing import Any
 from attrs import frozen
 from pydantic_core import from_json
 
-from deputy_mcp._core.framing import Oversized
+from deputy_mcp._core.framing import HEAD_BYTES, TAIL_BYTES, Oversized
 
 MessageId = int | str
 
@@ -100,15 +100,16 @@ def plain_id(value: object) -> MessageId | None:
 def read_message(line: bytes, max_values: int) -> list[Message]:
     """The messages in one line: one, or the members of a batch (JSON-RPC 2.0 section 6; 2025-03-26 allows it)."""
     if too_many_values(line, max_values):
-        return [TooLarge(sniff_id(line, line[-512:]), f"more than {max_values} JSON values", len(line))]
+        return [TooLarge(_sniff_line(line), f"more than {max_values} JSON values", len(line))]
 
     repaired = False
     try:
         value = from_json(line)
     except ValueError:
-        repaired = True
         try:
-            value = json.loads(line.decode("utf-8", "replace"))
+            text = line.decode("utf-8", "replace")
+            value = json.loads(text)
+            repaired = text.encode() != line or _holds_surrogates(value)
         except (ValueError, RecursionError) as error:
             return [_unreadable(line, error)]
 
@@ -121,6 +122,15 @@ def read_message(line: bytes, max_values: int) -> list[Message]:
 def read_oversized(line: Oversized, limit: int) -> TooLarge:
     """What is left of a line past the limit: the id it answers, where one can be found."""
     return TooLarge(sniff_id(line.head, line.tail), f"more than {limit} bytes", line.seen_bytes)
+
+
+def _holds_surrogates(value: object) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+
+    return False
 
 
 def _classify(value: object, size: int, *, repaired: bool) -> Message:
@@ -182,7 +192,7 @@ def _kind(value: object) -> str:
 
 
 def _unreadable(line: bytes, error: Exception) -> Message:
-    message_id = sniff_id(line, line[-512:])
+    message_id = _sniff_line(line)
     reason = "nested too deeply" if isinstance(error, RecursionError) else "no valid JSON"
     if message_id is not None:
         return Invalid(message_id, reason)
@@ -201,14 +211,15 @@ def hopeless_framing(line: bytes) -> str | None:
     return None
 
 
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
-_SEPARATORS = re.compile(rb"[,\[{]")
+# A string that does not end runs to the end: else every quote in it would be tried as the beginning of another.
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+_SEPARATORS = re.compile(rb",|\[(?!\s*+\])|\{(?!\s*+\})")
 
 
 def too_many_values(line: bytes, limit: int) -> bool:
     """Whether `line` holds more than `limit` JSON values; linear, and cheap where it holds few.
 
-    Every value but the first of its container follows a comma, and every container opens with a bracket.
+    Every value but the outermost follows a comma or is the first of its container.
     """
     if len(line) <= limit:
         return False
@@ -230,22 +241,29 @@ def too_many_values(line: bytes, limit: int) -> bool:
 
 _ID_FIRST = re.compile(rb'\A\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(-?\d{1,18}|"[^"\\]{1,200}")\s*,')
 _ID_LAST = re.compile(rb'(?<!\\)"id"\s*:\s*(-?\d{1,18}|"[^"\\]{1,200}")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\]:,]|[^\s"{}\[\]:,]++', re.DOTALL)
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[{}\[\]:,]|[^\s"{}\[\]:,]++', re.DOTALL)
 
 
 def sniff_id(head: bytes, tail: bytes) -> MessageId | None:
     """The top-level `id` of a message that cannot be parsed, from its first 64 KiB or its last 512 bytes.
 
+    `tail` is empty where `head` is all of it: then the scan alone is right, also when the message was cut off and a
+    nested id only looks like its last member.
+
     Only at the top level: an `id` inside the result must not fail another call. The whole line is never scanned;
     in Python that would take a quarter of a second for a megabyte.
     """
     match = _ID_FIRST.match(head) or _ID_LAST.search(tail)
-    raw = match.group(1) if match else _scan_id(head[: 64 * 1024])
+    raw = match.group(1) if match else _scan_id(head[:HEAD_BYTES])
     if raw is None:
         return None
 
     text = raw.decode("utf-8", "replace")
     return plain_id(text[1:-1] if text.startswith('"') else int(text))
+
+
+def _sniff_line(line: bytes) -> MessageId | None:
+    return sniff_id(line[:HEAD_BYTES], line[-TAIL_BYTES:] if len(line) > HEAD_BYTES else b"")
 
 
 def _scan_id(head: bytes) -> bytes | None:

@@ -36,21 +36,45 @@ class PinVerdict(StrEnum):
 
 def tool_digest(tool: Mapping[str, Any]) -> str:
     """SHA-256, in hex, over the canonical JSON of the whole tool. Raises `NotCanonicalError`."""
-    return hashlib.sha256(canonical_json(_with_sorted_sets(tool))).hexdigest()
+    try:
+        sortable = _with_sorted_sets(tool)
+    except RecursionError:
+        raise NotCanonicalError("it is nested too deeply") from None
+
+    return hashlib.sha256(canonical_json(sortable)).hexdigest()
 
 
 def canonical_json(value: Any) -> bytes:
     """The canonical encoding of a JSON value. Raises `NotCanonicalError` for NaN and the infinities."""
-    value, plain = _normal(value)
-    if not plain:
-        # Fractions and keys beyond U+D7FF, which RFC 8785 spells and sorts its own way.
-        try:
-            return bytes(rfc8785.dumps(value))
-        except (rfc8785.CanonicalizationError, UnicodeError):
-            pass  # an integer beyond 2**53 or a lone surrogate beside them: outside RFC 8785's domain
+    try:
+        value, plain = _normal(value)
+        if not plain:
+            return _spell(value)
 
-    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    except RecursionError:
+        raise NotCanonicalError("it is nested too deeply") from None
+
     return text.encode("utf-8", "surrogatepass")
+
+
+def _spell(value: Any) -> bytes:
+    """RFC 8785's own spelling of fractions and order of keys, which the standard library does not have.
+
+    Not `rfc8785.dumps` over the whole: it refuses integers beyond 2**53 and lone surrogates, which tools do hold.
+    """
+    if isinstance(value, float):
+        return bytes(rfc8785.dumps(value))
+
+    if isinstance(value, list):
+        return b"[" + b",".join(map(_spell, value)) + b"]"
+
+    if isinstance(value, dict):
+        # Section 3.2.3: by UTF-16 code units.
+        keys = sorted(value, key=lambda key: key.encode("utf-16-be", "surrogatepass"))
+        return b"{" + b",".join(_spell(key) + b":" + _spell(value[key]) for key in keys) + b"}"
+
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def _normal(value: Any) -> tuple[Any, bool]:
@@ -125,7 +149,11 @@ MOST_DIFFERENCES = 20
 def describe_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """What changed between two definitions, a line a place, as a person reads it."""
     lines: list[str] = []
-    _collect_differences(before, now, "", lines)
+    try:
+        _collect_differences(before, now, "", lines)
+    except (RecursionError, NotCanonicalError):
+        lines.append("a difference nested too deeply to show")
+
     if len(lines) > MOST_DIFFERENCES:
         lines[MOST_DIFFERENCES:] = [f"… and {len(lines) - MOST_DIFFERENCES} more"]
 
@@ -137,17 +165,34 @@ def _collect_differences(before: Any, now: Any, place: str, lines: list[str]) ->
         for key in sorted({*before, *now}):
             here = f"{place}/{clean_line(key, 60)}"
             if key not in now:
-                lines.append(f"{here}: removed, was {_short(before[key])}")
+                lines.append(f"{_place(here)}: removed, was {_short(before[key])}")
             elif key not in before:
-                lines.append(f"{here}: added, {_short(now[key])}")
+                lines.append(f"{_place(here)}: added, {_short(now[key])}")
             else:
                 _collect_differences(before[key], now[key], here, lines)
     elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
         for i, (old, new) in enumerate(zip(before, now, strict=True)):
             _collect_differences(old, new, f"{place}/{i}", lines)
     elif canonical_json(before) != canonical_json(now):
-        lines.append(f"{place or '/'}: {_short(before)} → {_short(now)}")
+        start = 0
+        if isinstance(before, str) and isinstance(now, str):
+            # A change deep inside a long text: its surroundings, not the text's beginning.
+            start = max(0, _first_difference(before, now) - 40)
+
+        lines.append(f"{_place(place)}: {_short(before, start)} → {_short(now, start)}")
 
 
-def _short(value: Any) -> str:
+def _first_difference(before: str, now: str) -> int:
+    pairs = enumerate(zip(before, now, strict=False))
+    return next((i for i, (old, new) in pairs if old != new), min(len(before), len(now)))
+
+
+def _place(place: str) -> str:
+    return place if len(place) <= 200 else f"{place[:100]}…{place[-99:]}"
+
+
+def _short(value: Any, start: int = 0) -> str:
+    if start:
+        return clean_line("…" + json.dumps(value[start : start + 200], ensure_ascii=False), 120)
+
     return clean_line(json.dumps(value, ensure_ascii=False), 120)

@@ -17,7 +17,8 @@ SHORTEST_SECRET = 8
 _UNSAFE = re.compile(
     "["
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 and C1 but tab and newline: ESC and CSI drive terminals
-    "\u00ad\u180e\u200b\u2060-\u2065\ufeff\ufff9-\ufffb"  # invisible
+    "\u00ad\u180e\u200b\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb"  # invisible
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # invisible, in shorthand and in music
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # bidirectional controls: text that reads as another text
     "\u2028\u2029"  # line breaks that JSON strings may hold and terminals may obey
     "\ud800-\udfff"  # lone surrogates: no encoder takes them
@@ -84,11 +85,18 @@ class UncleanSchemaError(ValueError):
     """Cleaning would change something that a validator or a caller reads; the message names the place."""
 
 
-_EXACT = frozenset({"enum", "const", "default", "pattern", "required", "$ref", "$id", "$anchor", "$dynamicRef"})
+_EXACT = frozenset(
+    {"enum", "const", "default", "pattern", "required", "dependentRequired", "$ref", "$dynamicRef", "$id", "$anchor"}
+)
 """Keywords whose values a caller must reproduce or a validator obeys: changed, the schema is another one."""
 
-_NAMES = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_NAMES = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"})
 """Keywords whose keys are names chosen by the server."""
+
+_SCHEMAS = frozenset(
+    {"items", "prefixItems", "contains", "not", "if", "then", "else", "anyOf", "oneOf", "allOf", "propertyNames"}
+)
+"""Keywords that hold a schema or a list of them. Not `additionalProperties` and its kin: those stay booleans."""
 
 
 def clean_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,7 +106,8 @@ def clean_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     The depth must have been bounded before.
     """
     clean = _clean_value(schema, "", schema=True)
-    if clean.get("type") == "object":
+    kinds = clean.get("type")
+    if kinds == "object" or (isinstance(kinds, list) and "object" in kinds):
         # Some providers refuse an object schema without them (smolagents, OpenAI).
         clean.setdefault("properties", {})
 
@@ -115,7 +124,7 @@ def _clean_value(value: Any, place: str, *, schema: bool) -> Any:
     if not isinstance(value, dict):
         return value
 
-    clean = {}
+    clean: dict[str, Any] = {}
     for key, item in value.items():
         here = f"{place}/{key}"
         if clean_text(key) != key:
@@ -131,6 +140,13 @@ def _clean_value(value: Any, place: str, *, schema: bool) -> Any:
                     raise UncleanSchemaError(f"the name {clean_line(name, 60)!r} at {clean_line(here)}")
 
                 clean[key][name] = _clean_subschema(sub, f"{here}/{name}")
+        elif schema and key in _SCHEMAS:
+            subs = isinstance(item, list)
+            clean[key] = (
+                [_clean_subschema(sub, f"{here}/{i}") for i, sub in enumerate(item)]
+                if subs
+                else _clean_subschema(item, here)
+            )
         else:
             clean[key] = _clean_value(item, here, schema=schema)
 
@@ -138,6 +154,10 @@ def _clean_value(value: Any, place: str, *, schema: bool) -> Any:
 
 
 def _clean_subschema(value: Any, place: str) -> Any:
+    if isinstance(value, list):
+        _check_exact(value, place)  # draft 7's `dependencies`: names
+        return value
+
     if value is True or value is None:
         return {}
 

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from deputy_mcp._core.annotations import read_annotations
+from deputy_mcp._core.annotations import Effects, read_annotations
 from deputy_mcp._core.catalog import ToolFacts
+from deputy_mcp._core.config import Server
 from deputy_mcp._core.errors import (
     InvalidArgumentsError,
     NotAllowlistedError,
@@ -171,6 +172,12 @@ class ToolCall(Call):
         return await super()._permit(target, arguments_json)
 
 
+def capability_effects(spec: Server, method: str) -> Effects:
+    """How a resource or a prompt is judged: read-only and open-world, unless the host says otherwise."""
+    declared = {"readOnlyHint": True, "openWorldHint": True}
+    return read_annotations(declared, host=spec.annotations.get(method, {}), trusted=True).effects
+
+
 class CapabilityCall(Call):
     """Reading a resource or getting a prompt: over a fixed allowlist, judged as read-only and open-world.
 
@@ -192,10 +199,8 @@ class CapabilityCall(Call):
                 code="not_allowlisted",
             )
 
-        declared = {"readOnlyHint": True, "openWorldHint": True}
-        reading = read_annotations(declared, host=self.task.spec.annotations.get(self.method, {}), trusted=True)
         name = self._handle.name if self._handle is not None else self.method
-        return Target(name=name, effects=reading.effects, findings=(), digest=None)
+        return Target(name=name, effects=capability_effects(self.task.spec, self.method), findings=(), digest=None)
 
     _noun = ""
 

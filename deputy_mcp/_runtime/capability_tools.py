@@ -3,22 +3,24 @@
 Their schemas name exactly what the host allowlisted, so a model cannot ask for more; the words are the host's.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from deputy_mcp._core.annotations import read_annotations
-from deputy_mcp._core.catalog import public_name
 from deputy_mcp._core.config import Server
-from deputy_mcp._core.errors import InvalidArgumentsError
+from deputy_mcp._core.errors import ConfigError, InvalidArgumentsError
 from deputy_mcp._core.permissions import Allow, Ask, Deny
 from deputy_mcp._core.pinning import tool_digest
 from deputy_mcp._runtime.handles import McpTool, Progress, PromptResult, ResourceResult, ToolResult
+
+_PREFIX = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 
 
 class Capabilities(Protocol):
     """What a capability tool needs of its connection."""
 
-    def decide(self, handle: McpTool) -> Allow | Ask | Deny: ...
+    def decide_capability(self, handle: McpTool, method: str) -> Allow | Ask | Deny: ...
 
     async def read_resource(
         self, server: str, uri: str, *, timeout_seconds: float | None = None, handle: McpTool | None = None
@@ -38,7 +40,9 @@ class Capabilities(Protocol):
 class _ReadResource:
     def __init__(self, connection: Capabilities) -> None:
         self._connection = connection
-        self.decide = connection.decide
+
+    def decide(self, handle: McpTool) -> Allow | Ask | Deny:
+        return self._connection.decide_capability(handle, "resources/read")
 
     async def call_handle(
         self,
@@ -57,7 +61,9 @@ class _ReadResource:
 class _GetPrompt:
     def __init__(self, connection: Capabilities) -> None:
         self._connection = connection
-        self.decide = connection.decide
+
+    def decide(self, handle: McpTool) -> Allow | Ask | Deny:
+        return self._connection.decide_capability(handle, "prompts/get")
 
     async def call_handle(
         self,
@@ -99,6 +105,9 @@ def _as_tool_result(
 
 def make_capability_tools(specs: Mapping[str, Server], connection: Capabilities, prefix: str) -> list[McpTool]:
     """The tools over the allowlists of `specs`; see `McpConnection.capability_tools`."""
+    if not _PREFIX.fullmatch(str(prefix)):
+        raise ConfigError("prefix must be 1 to 40 of a-z A-Z 0-9 _ -: it begins a tool's name", key="prefix")
+
     tools = []
     resources = {name: spec.resources for name, spec in specs.items() if spec.resources}
     if resources:
@@ -142,7 +151,7 @@ def _tool(name: str, method: str, description: str, schema: dict[str, Any], call
     reading = read_annotations(declared, host={}, trusted=True)
     raw = {"name": method, "description": description, "inputSchema": schema, "annotations": declared}
     return McpTool(
-        name=name if len(name) <= 64 else public_name(name, method),
+        name=name,
         server="",
         tool=method,
         title=None,

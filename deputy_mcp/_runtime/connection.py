@@ -26,16 +26,17 @@ from deputy_mcp._core.errors import (
     NotAllowlistedError,
     StartError,
     UnavailableError,
+    WaitTimeoutError,
 )
 from deputy_mcp._core.frozen import FrozenMapping, check_mapping, wrong_type
 from deputy_mcp._core.lifecycle import Event, ServerState
 from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions, unmatched_entries
 from deputy_mcp._core.sanitizing import clean_line, mask_secrets
 from deputy_mcp._runtime.approval import Approver
-from deputy_mcp._runtime.calls import PromptCall, ResourceCall, ToolCall, stale_handle
+from deputy_mcp._runtime.calls import PromptCall, ResourceCall, ToolCall, capability_effects, stale_handle
 from deputy_mcp._runtime.capability_tools import make_capability_tools
 from deputy_mcp._runtime.configfile import Config, load_config
-from deputy_mcp._runtime.gate import Gate
+from deputy_mcp._runtime.gate import Gate, Target
 from deputy_mcp._runtime.handles import McpTool, Progress, PromptResult, ResourceResult, ToolResult, make_handle
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.owner import Owner
@@ -43,7 +44,7 @@ from deputy_mcp._runtime.results import finish_prompt, finish_resource, finish_t
 from deputy_mcp._runtime.server import ServerTask
 from deputy_mcp._runtime.session import METHODS, ListingError, ListKind, Page, translate
 from deputy_mcp._runtime.spill import Spill
-from deputy_mcp._runtime.transports.link import CallRecord
+from deputy_mcp._runtime.transports.link import CallRecord, LinkError
 
 MOST_EVENTS = 1_000
 """Events kept for a reader who is slow; then the oldest are dropped, and he is told how many."""
@@ -108,8 +109,14 @@ class McpConnection:
     ) -> None:
         """Check and remember; nothing is started.
 
-        `secrets`: further values to mask, by server; `from_config` fills it with expanded variables.
+        `servers`: a mapping of name to server, or a `Config`, whose permissions then narrow those given and whose
+        expanded variables are masked. `secrets`: further values to mask, by server.
         """
+        if isinstance(servers, Config):
+            secrets = {**servers.secrets, **(secrets or {})}
+            if servers.permissions is not None:
+                permissions = servers.permissions if permissions is None else servers.permissions & permissions
+
         _check_options(servers, permissions, limits, restart, approver)
         self._specs = FrozenMapping(servers)
         self._limits = limits or Limits()
@@ -131,7 +138,7 @@ class McpConnection:
 
         Permissions in the file and in `options` combine by `&`.
         """
-        return cls(**with_config(load_config(path, servers), options))
+        return cls(load_config(path, servers), **options)
 
     # -- entering and leaving ------------------------------------------------------------------------------------
 
@@ -205,16 +212,11 @@ class McpConnection:
     def _check_required(self) -> None:
         for task in self._tasks.values():
             if task.spec.required and task.state is not ServerState.READY:
-                why = task.last_error or str(task.state)
-                raise StartError(
-                    f"the required server {task.name!r} did not start: {why}",
-                    server=task.name,
-                    state=str(task.state),
-                    reason=task.last_error,
-                )
+                raise _start_error(task, "the required server")
 
     def _warn_unmatched(self) -> None:
         names = [handle.name for handles in self._handles.values() for handle in handles]
+        names += ["resources/read", "prompts/get", *(tool.name for tool in self.capability_tools())]
         judged = [p for p in (self._permissions, *(t.spec.permissions for t in self._tasks.values())) if p is not None]
         for entry in sorted({entry for permissions in judged for entry in unmatched_entries(permissions, names)}):
             shown = clean_line(entry, 80)
@@ -313,6 +315,24 @@ class McpConnection:
         """
         return make_capability_tools(self._specs, self, prefix)
 
+    def decide_capability(self, handle: McpTool, method: str) -> Allow | Ask | Deny:
+        """What the permissions say of a capability tool: the mildest answer of the servers it reaches.
+
+        Each call is judged again by its own server's.
+        """
+        reached = {
+            name: spec
+            for name, spec in self._specs.items()
+            if (spec.resources if method == "resources/read" else spec.prompts)
+        }
+        answers = [
+            self._gate.permissions_for(self._tasks.get(name), handle).decide(
+                Target(name=handle.name, effects=capability_effects(spec, method), findings=(), digest=None)
+            )
+            for name, spec in reached.items()
+        ]
+        return min(answers, key=lambda answer: (isinstance(answer, Deny), isinstance(answer, Ask)))
+
     # -- resources, prompts, listings ----------------------------------------------------------------------------
 
     async def read_resource(
@@ -354,7 +374,7 @@ class McpConnection:
     async def discover(self, server: str, kind: ListKind, cursor: str | None = None) -> Page:
         """One page of what a server offers, as it sends it. It never widens what is allowed."""
         task = self._task(server)
-        if kind not in METHODS:
+        if kind not in tuple(METHODS):  # a tuple: what is not hashable is no kind either
             raise ConfigError(f"kind must be one of {', '.join(METHODS)}", server=server, key="kind")
 
         page: Page = await self._ask(task, lambda session, _: session.list_page(kind, cursor))
@@ -387,11 +407,17 @@ class McpConnection:
         """One ungoverned question (it runs nothing), under the call timeout and the concurrency limit."""
         record = CallRecord()
         with anyio.move_on_after(task.limits.call_timeout_seconds):
-            session = await task.wait_ready()
-            async with task.slots:
+            while True:
+                session = await task.wait_ready()
                 try:
-                    return await ask(session, record)
+                    async with task.slots:
+                        return await ask(session, record)
                 except MCPError as error:
+                    if isinstance(error, LinkError) and error.fault == "unreachable":
+                        # Nothing was sent: waited for like a restart, as a call is.
+                        task.note_unreachable(session, error.detail)
+                        continue
+
                     raise translate(
                         error,
                         record,
@@ -406,7 +432,15 @@ class McpConnection:
                     raise MalformedReplyError(f"server {task.name!r}: {error}", server=task.name) from None
 
         seconds = task.limits.call_timeout_seconds
-        raise CallTimeoutError(f"server {task.name!r} did not answer within {seconds:g} s", server=task.name)
+        if record.sent:
+            raise CallTimeoutError(f"server {task.name!r} did not answer within {seconds:g} s", server=task.name)
+
+        raise WaitTimeoutError(
+            f"server {task.name!r} could not be asked within {seconds:g} s",
+            server=task.name,
+            state=str(task.state),
+            reason=task.last_error,
+        )
 
     # -- status --------------------------------------------------------------------------------------------------
 
@@ -433,7 +467,7 @@ class McpConnection:
             since=task.life.since,
             generation=task.generation,
             protocol_version=task.protocol_version,
-            server_info=task.server_info,
+            server_info=_clean_values(task.server_info, task.secrets),
             pid=link.pid if link is not None else None,
             tools=len(self.tools(task.name)),
             refused=FrozenMapping(shown),
@@ -563,14 +597,12 @@ class McpConnection:
         if task.state is ServerState.READY:
             return
 
-        error = task.unavailable()
-        if error is None:
-            why = task.last_error or str(task.state)
-            error = StartError(
-                f"server {task.name!r} did not start: {why}", server=task.name, state=str(task.state), reason=why
-            )
+        raise task.unavailable() or _start_error(task)
 
-        raise error
+    def failure(self, server: str) -> UnavailableError | None:
+        """Why a server is not READY, as the error a call would get; None when it is."""
+        task = self._gate.server(server)
+        return None if task.state is ServerState.READY else task.unavailable() or _start_error(task)
 
     async def _wait_down(self, task: ServerTask) -> None:
         await task.wait_until(lambda: task.state is not ServerState.CLOSING)
@@ -613,13 +645,6 @@ class _Reader:
         return self.queue.popleft() if self.queue else None
 
 
-def with_config(config: Config, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The constructor's arguments for a file: its permissions narrow those given, its secrets are masked too."""
-    given = options.get("permissions")
-    both = config.permissions if given is None else given if config.permissions is None else config.permissions & given
-    return {"servers": config, **options, "permissions": both, "secrets": config.secrets}
-
-
 def _check_options(servers: object, permissions: object, limits: object, restart: object, approver: object) -> None:
     for name, spec in check_mapping("servers", servers).items():
         if not name:
@@ -638,6 +663,22 @@ def _check_options(servers: object, permissions: object, limits: object, restart
 
     if approver is not None and not callable(approver):
         wrong_type("approver", approver, "an async callable")
+
+
+def _start_error(task: ServerTask, what: str = "server") -> StartError:
+    why = task.last_error or str(task.state)
+    return StartError(f"{what} {task.name!r} did not start: {why}", server=task.name, state=str(task.state), reason=why)
+
+
+def _clean_values(value: Any, secrets: tuple[str, ...]) -> Any:
+    """A server's own words about itself, which go to terminals and logs."""
+    if isinstance(value, str):
+        return mask_secrets(clean_line(value, 500), secrets)
+
+    if isinstance(value, Mapping):
+        return {clean_line(key): _clean_values(item, secrets) for key, item in value.items()}
+
+    return [_clean_values(item, secrets) for item in value] if isinstance(value, list) else value
 
 
 def _dormant(name: str) -> ServerStatus:

@@ -208,6 +208,7 @@ class Call:
         self._approved: bytes | None = None
         self._resent: set[str] = set()
         self._pause = 0.0
+        self._under_way = False
 
     async def run(self) -> dict[str, Any]:
         """The raw result. Raises our errors; a cancellation from outside is never wrapped."""
@@ -320,7 +321,8 @@ class Call:
     async def _send(self, session: Session, target: Target, arguments_json: bytes) -> dict[str, Any] | None:
         """The raw result; None: provably not run (or repeatable), go through the steps again."""
         params = self._params()
-        for _ in range(MOST_STATE_ROUNDS):
+        for turn in range(MOST_STATE_ROUNDS):
+            self._under_way = turn > 0
             self.record = CallRecord()
             self.generation = self.task.generation
             self._stage = "sending"
@@ -343,8 +345,6 @@ class Call:
                 self.task.calls_in_flight -= 1
                 if not self._scope.cancel_called:
                     self._scope.deadline = self._hard_end
-
-            self._stage = "waiting"
 
             if raw.get("resultType") != "input_required":
                 return raw
@@ -385,20 +385,22 @@ class Call:
         """Return when the call may go through the steps again; else raise what happened."""
         task, record = self.task, self.record
         fault = error.fault if isinstance(error, LinkError) else None
+        if fault == "forgotten":
+            task.note_forgotten(session)
+        elif fault == "unreachable":
+            task.note_unreachable(session, str(error))
+        elif fault == "lost":
+            task.note_lost(session)
+
         stopping = task.stopping
         again: str | None = None
-        match fault:
+        match fault if not self._under_way else None:
             case "forgotten":
-                task.note_forgotten(session)
                 # A 404 is said before anything runs; other ways of forgetting may have come after.
                 again = "forgotten" if record.status == 404 else self._repeatable(target)
             case "unreachable":
-                task.note_unreachable(session, error.detail if isinstance(error, LinkError) else "")
                 return  # nothing was sent; it is waited for like a restart, inside the deadline
             case "lost" | "dropped":
-                if fault == "lost":
-                    task.note_lost(session)
-
                 again = self._repeatable(target) if record.sent else "unsent"
             case "http" if record.status == 429 and record.retry_after_seconds is not None:
                 if anyio.current_time() + record.retry_after_seconds < self._hard_end:
@@ -440,7 +442,7 @@ class Call:
             return CallTimeoutError(
                 f"{name} {what}",
                 code="idle_timeout" if idle else None,
-                outcome="unknown" if self.record.sent else "not_sent",
+                outcome="unknown" if self.record.sent or self._under_way else "not_sent",
                 **names,
             )
 

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from deputy_mcp._core.annotations import Effects, Finding
 from deputy_mcp._core.catalog import ToolFacts
+from deputy_mcp._core.frozen import wrong_type
 from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions
 from deputy_mcp._core.sanitizing import clean_line, clean_text, cut_text
 
@@ -143,6 +144,9 @@ class McpTool:
 
     def narrowed(self, permissions: Permissions) -> "McpTool":
         """The same tool under further permissions; they only ever take away."""
+        if not isinstance(permissions, Permissions):
+            wrong_type("permissions", permissions, "a Permissions")
+
         both = permissions if self.narrowing is None else self.narrowing & permissions
         return evolve(self, narrowing=both)
 
@@ -296,7 +300,7 @@ def binary_size(base64_text: str) -> int:
 def as_json(value: Any) -> str:
     """`value` as JSON text; one that is nested beyond reason as a placeholder."""
     try:
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False, default=str)
     except (RecursionError, ValueError):
         return "[a value nested too deeply to show]"
 

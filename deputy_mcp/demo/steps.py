@@ -3,8 +3,10 @@
 Every step checks what it shows; the exit code is that of the checks. No network, no credentials.
 """
 
+import contextlib
 import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +28,7 @@ from deputy_mcp._runtime.handles import McpTool
 from deputy_mcp._runtime.transports.process_tree import family
 from deputy_mcp.agent import Agent
 from deputy_mcp.terminal import Printer
-from deputy_mcp.verdicts import VERDICT_COLUMNS, verdict_rows
+from deputy_mcp.verdicts import LEGEND, VERDICT_COLUMNS, verdict_rows
 
 MODULES = {"time": "mcp_server_time", "git": "mcp_server_git"}
 
@@ -56,6 +58,10 @@ class Demo:
         missing = [module for module in MODULES.values() if importlib.util.find_spec(module) is None]
         if missing:
             self._out.line(f"the demo needs {', '.join(missing)}: pip install 'mcp-deputy[demo]'", "bad")
+            return 2
+
+        if shutil.which("git") is None:
+            self._out.line("the demo needs the program git on the PATH", "bad")
             return 2
 
         before = family(os.getpid(), "-")
@@ -112,10 +118,11 @@ class Demo:
                 self._out.line(f"   …       {event.server} is {event.facts['state']}", "dim")
 
     def _table(self, connection: McpConnection) -> None:
-        self._step("Every tool, its hints as declared, our cautious reading, and the verdict under the defaults")
+        self._step("Every tool, its hints as declared, our cautious reading, and the verdict of Permissions(web=True)")
         rows, styles = verdict_rows(connection.tools(), Permissions(web=True).decide)
         self._out.table(VERDICT_COLUMNS, rows, styles=styles)
-        self._check(len(rows) >= 17, f"{len(rows)} tools listed and judged (with permissions web=True)")
+        self._out.line(LEGEND, "dim")
+        self._check(len(rows) >= 17, f"{len(rows)} tools listed and judged")
 
     async def _call_each(self, connection: McpConnection, repository: Path) -> None:
         self._step("Call one tool of each server, side by side")
@@ -127,8 +134,12 @@ class Demo:
         texts: dict[str, str] = {}
 
         async def call(server: str, tool: str, arguments: dict[str, Any]) -> None:
-            result = await connection.call_tool(server, tool, arguments)
-            texts[server] = "" if result.is_error else result.text
+            try:
+                result = await connection.call_tool(server, tool, arguments)
+            except DeputyError as error:
+                self._out.line(f"   …       {error}", "bad")
+            else:
+                texts[server] = "" if result.is_error else result.text
 
         async with anyio.create_task_group() as tasks:
             for server, (tool, arguments) in wanted.items():
@@ -219,11 +230,18 @@ def _make_repository(folder: Path) -> None:
     (folder / "README").write_text("made by the demo\n")
     identity = ("-c", "user.name=demo", "-c", "user.email=demo@example.invalid", "-c", "commit.gpgsign=false")
     for arguments in (("init", "--quiet"), ("add", "README"), (*identity, "commit", "--quiet", "-m", "first")):
-        subprocess.run(("git", *arguments), cwd=folder, check=True, capture_output=True)
+        subprocess.run(("git", *arguments), cwd=folder, check=True, capture_output=True, env=_git_environment())
 
 
 def _branches(repository: Path) -> str:
-    return subprocess.run(("git", "branch"), cwd=repository, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        ("git", "branch"), cwd=repository, check=True, capture_output=True, text=True, env=_git_environment()
+    ).stdout
+
+
+def _git_environment() -> dict[str, str]:
+    """Ours without `GIT_DIR` and its kin, which a hook or a worktree sets: they name another repository."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
 
 
 @asynccontextmanager
@@ -238,5 +256,8 @@ async def _notes_server() -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         with anyio.CancelScope(shield=True):
-            process.kill()
+            # Ctrl-C reaches it too, and it may be gone already.
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+
             await process.aclose()

@@ -61,7 +61,15 @@ def ending(server, name):
 
 @pytest.mark.parametrize(
     ("server", "name"),
-    [("files", "read"), ("a-b", "c_d-e"), ("s", "0"), ("s", "-x-"), ("s1", "get_a_b"), ("s", "t" * 61), ("a" * 30, "b" * 32)],
+    [
+        ("files", "read"),
+        ("a-b", "c_d-e"),
+        ("s", "0"),
+        ("s", "-x-"),
+        ("s1", "get_a_b"),
+        ("s", "t" * 61),
+        ("a" * 30, "b" * 32),
+    ],
 )
 def test_plain_names_are_joined_by_two_underscores(server, name):
     """A person can read where the tool comes from; 64 characters still fit."""
@@ -130,7 +138,12 @@ def test_distinct_pairs_have_distinct_names(those):
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [(("a", "b__c"), ("a__b", "c")), (("a_", "b"), ("a", "_b")), (("a", "b c"), ("a", "b_c")), (("a", "b.c"), ("a", "b/c"))],
+    [
+        (("a", "b__c"), ("a__b", "c")),
+        (("a_", "b"), ("a", "_b")),
+        (("a", "b c"), ("a", "b_c")),
+        (("a", "b.c"), ("a", "b/c")),
+    ],
 )
 def test_where_the_server_ends_cannot_be_blurred(one, other):
     """No tool can name itself into another server's room."""
@@ -224,7 +237,7 @@ def test_no_output_schema_is_no_finding():
 
 @pytest.mark.parametrize("character", ["x", "é", "😀"])
 def test_a_long_description_is_cut_with_a_mark_and_pinned_whole(character):
-    """F57, https://github.com/anthropics/claude-code/issues/41593: between characters, and the digest covers the rest."""
+    """F57, https://github.com/anthropics/claude-code/issues/41593: between characters; the digest covers all."""
     long = character * 10_000
     raw = tool(description=long, title=long)
     facts = vet(raw, max_description_bytes=1000).tools["t"]
@@ -276,7 +289,9 @@ F50 = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "says"), F50, ids=lambda item: json.dumps(item) if not isinstance(item, str) else None)
+@pytest.mark.parametrize(
+    ("schema", "says"), F50, ids=lambda item: json.dumps(item) if not isinstance(item, str) else None
+)
 def test_a_tool_whose_input_schema_cannot_be_used_is_refused_alone_with_the_reason(schema, says):
     """F50 and F52: name, place and reason are said; the good tool beside it is usable."""
     bad = {"name": "bad"} if schema == "missing" else {"name": "bad", "inputSchema": schema}
@@ -323,7 +338,9 @@ def test_a_text_that_is_no_text_refuses_the_tool(key, value):
     assert ["t"] == list(vet(tool(**{key: None})).tools)
 
 
-@pytest.mark.parametrize("name", ["a\u200bb", "a\x1b[2J", "a\nb", "a\tb", "a\r\nb", "\u202eb", "\ud800", "a\0", "\U000e0041"])
+@pytest.mark.parametrize(
+    "name", ["a\u200bb", "a\x1b[2J", "a\nb", "a\tb", "a\r\nb", "\u202eb", "\ud800", "a\0", "\U000e0041"]
+)
 def test_a_name_that_hides_something_refuses_the_tool(name):
     """F65: such a name reads as another tool's; the reason shows it."""
     vetting = vet(tool(name), GOOD)
@@ -359,7 +376,9 @@ def test_a_tool_without_a_canonical_form_is_refused_alone(number):
 
 @pytest.mark.parametrize("depth", [150, 600, 900])
 @pytest.mark.parametrize("key", ["inputSchema", "outputSchema", "_meta", "annotations"])
-@pytest.mark.parametrize("wrap", [lambda x: [x], lambda x: {"allOf": x}, lambda x: {"items": [x]}], ids=["[]", "{}", "{[]}"])
+@pytest.mark.parametrize(
+    "wrap", [lambda x: [x], lambda x: {"allOf": x}, lambda x: {"items": [x]}], ids=["[]", "{}", "{[]}"]
+)
 def test_a_tool_nested_as_deeply_as_a_message_may_be_loses_no_other(depth, key, wrap):
     """The listing survives: that tool is taken or refused with a reason, its sibling stays."""
     deep = []
@@ -373,13 +392,28 @@ def test_a_tool_nested_as_deeply_as_a_message_may_be_loses_no_other(depth, key, 
 def test_a_check_of_the_transport_refuses_a_tool_alone():
     """`entry_check` looks at whole entries, after their shape and before their digest."""
     refusal = Refusal(code="odd_header", reason="x")
-    vetting = vet(GOOD, tool("a"), tool("b", inputSchema=None), entry_check=lambda e: refusal if e["name"] != "good" else None)
+    vetting = vet(
+        GOOD, tool("a"), tool("b", inputSchema=None), entry_check=lambda e: refusal if e["name"] != "good" else None
+    )
     assert {"a": "odd_header", "b": "malformed_schema"} == codes(vetting)
     assert ["good"] == list(vetting.tools) == list(vetting.pins)
 
 
+def test_a_check_that_is_led_too_deep_refuses_that_tool_alone():
+    """A walk over a nested entry may overflow; the listing survives that too."""
+
+    def walk(entry):
+        return walk(entry) if entry["name"] == "t" else None
+
+    vetting = vet(tool("t"), GOOD, entry_check=walk)
+    assert {"t": "malformed_tool"} == codes(vetting)
+    assert ["good"] == list(vetting.tools) == list(vetting.pins)
+
+
 JSON = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(st.characters(exclude_categories=()), max_size=5)),
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.floats(), st.text(st.characters(exclude_categories=()), max_size=5)
+    ),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
     max_leaves=8,
 )
@@ -391,7 +425,9 @@ ENTRIES = st.one_of(
         lambda name, rest, schema: {"name": name, "inputSchema": {**OBJECT, **schema}, **rest},
         st.sampled_from("abc"),
         st.dictionaries(st.sampled_from(MEMBERS[1:]), JSON, max_size=2),
-        st.dictionaries(st.sampled_from(["properties", "required", "$defs", "enum", "default", "$ref"]), JSON, max_size=3),
+        st.dictionaries(
+            st.sampled_from(["properties", "required", "$defs", "enum", "default", "$ref"]), JSON, max_size=3
+        ),
     ),
 )
 

@@ -144,7 +144,11 @@ def test_limits_take_names_only(kind):
 
 def test_only_what_a_server_is_may_go_without_a_name():
     """Command, URL and callable; everything else is named."""
-    assert ("c", "http://h", opener) == (StdioServer("c").command, HttpServer("http://h").url, CustomServer(opener).open_transport)
+    assert ("c", "http://h", opener) == (
+        StdioServer("c").command,
+        HttpServer("http://h").url,
+        CustomServer(opener).open_transport,
+    )
     with pytest.raises(TypeError):
         StdioServer("c", ["a"])
     with pytest.raises(TypeError):
@@ -188,35 +192,33 @@ def test_a_wrong_value_of_a_common_field_names_its_key(make, key, value):
     check_wrong(make, key, value)
 
 
+NO_ENVS = [
+    *(None, [], "A=1", {"A": None}, {"A": 5}, {"A": True}, {5: "x"}, {"": SECRET}, {"A\0": "x"}),
+    *({"A": SECRET + "\0"}, {"A=" + SECRET: ""}, {"A": SECRET.encode()}),
+]
 WRONG_STDIO = [
     *(("command", value) for value in [None, "", 5, ["server"], b"server", SECRET + "\0"]),
     *(("args", value) for value in [None, *NO_TEXTS]),
     *(("cwd", value) for value in ["", 5, b"/", SECRET + "\0"]),
-    *(
-        ("env", value)
-        for value in [None, [], "A=1", {"A": None}, {"A": 5}, {"A": True}, {5: "x"}, {"": SECRET}, {"A\0": "x"}]
-        + [{"A": SECRET + "\0"}, {"A=" + SECRET: ""}, {"A": SECRET.encode()}]
-    ),
+    *(("env", value) for value in NO_ENVS),
 ]
+NO_URLS = [
+    *(None, "", 5, b"http://h", "example.org", "ftp://h/", "http://", "http:///x", "file:///etc", "//h/", "http://h\0"),
+    *("http://h:" + SECRET, "http://h:99999/", "http://[::1", f"https://u:{SECRET}@", f"http://u:{SECRET}@[x/"),
+    *("http://h/\n", "http://ho\tst/", " http://h/", "http://h /", "http://h/\x1b"),
+]
+NO_HEADERS = [
+    *(None, [], "A: 1", {"A": None}, {"A": 5}, {5: "x"}, {"": SECRET}, {"A b": SECRET}, {"A:": SECRET}),
+    *({"A\r\n": SECRET}, {"é": SECRET}, {"A": f"{SECRET}\r\nB: 1"}, {"A": SECRET + "\n"}, {"A": SECRET + "\0"}),
+    *({"A": SECRET.encode()}, {"A\0": SECRET}, {"A": SECRET + "é"}),
+]
+NO_PROXIES = ["", 5, b"http://p", "p:8080", "ftp://p", f"http://u:{SECRET}@p:x", "http://[", "http://p\0", "http://"]
 WRONG_HTTP = [
-    *(
-        ("url", value)
-        for value in [None, "", 5, b"http://h", "example.org", "ftp://h/", "http://", "http:///x", "file:///etc", "//h/"]
-        + ["http://h:" + SECRET, "http://h:99999/", "http://[::1", f"https://u:{SECRET}@", f"http://u:{SECRET}@[x/", "http://h\0"]
-        + ["http://h/\n", "http://ho\tst/", " http://h/", "http://h /", "http://h/\x1b"]
-    ),
-    *(
-        ("headers", value)
-        for value in [None, [], "A: 1", {"A": None}, {"A": 5}, {5: "x"}, {"": SECRET}, {"A b": SECRET}, {"A:": SECRET}]
-        + [{"A\r\n": SECRET}, {"é": SECRET}, {"A": f"{SECRET}\r\nB: 1"}, {"A": SECRET + "\n"}, {"A": SECRET + "\0"}]
-        + [{"A": SECRET.encode()}, {"A\0": SECRET}]
-    ),
+    *(("url", value) for value in NO_URLS),
+    *(("headers", value) for value in NO_HEADERS),
     *(("transport", value) for value in [None, "", "stdio", "streamable-http", "HTTP", 5, []]),
     *(("verify", value) for value in [None, 1, 0, b"x", [], ssl.SSLContext, ""]),
-    *(
-        ("proxy", value)
-        for value in ["", 5, b"http://p", "p:8080", "ftp://p", f"http://u:{SECRET}@p:x", "http://[", "http://p\0", "http://"]
-    ),
+    *(("proxy", value) for value in NO_PROXIES),
     *(("auth", value) for value in [SECRET, (SECRET, SECRET), 5, object(), {}, opener]),
 ]
 WRONG_CUSTOM = [("open_transport", value) for value in [None, "x", 5, {}]]
@@ -237,7 +239,12 @@ def test_a_wrong_value_of_a_transports_field_names_its_key_and_never_shows_the_v
 
 
 WRONG_LIMITS = [
-    *((key, value) for key in LIMITS if key.endswith("_seconds") for value in [0, -1, "60", True, NAN, INF, 10**400, [60]]),
+    *(
+        (key, value)
+        for key in LIMITS
+        if key.endswith("_seconds")
+        for value in [0, -1, "60", True, NAN, INF, 10**400, [60]]
+    ),
     *((key, value) for key in LIMITS if key.endswith("_seconds") and LIMITS[key] is not None for value in [None]),
     *((key, value) for key in LIMITS if key.startswith("max_") for value in [-1, "5", True, 5.0, NAN, [5]]),
     *((key, 0) for key in LIMITS if key.startswith("max_") and key != "max_stderr_bytes"),
@@ -416,7 +423,10 @@ def test_an_http_server_is_its_url_without_what_may_be_secret(url, identity):
 
 def test_a_stdio_server_is_its_command_line():
     """Without the environment: its values are secrets."""
-    assert "uvx mcp-server-time --tz UTC" == StdioServer("uvx", args=["mcp-server-time", "--tz", "UTC"], env={"A": SECRET}).identity
+    assert (
+        "uvx mcp-server-time --tz UTC"
+        == StdioServer("uvx", args=["mcp-server-time", "--tz", "UTC"], env={"A": SECRET}).identity
+    )
 
 
 def test_a_custom_server_is_its_callable():

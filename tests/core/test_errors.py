@@ -186,7 +186,14 @@ def test_only_the_statuses_that_precede_running_are_refusals(status):
 
 @pytest.mark.parametrize(
     ("rpc_code", "outcome"),
-    [(-32601, "refused"), (-32602, "refused"), (-32600, "unknown"), (-32603, "unknown"), (0, "unknown"), (1, "unknown")],
+    [
+        (-32601, "refused"),
+        (-32602, "refused"),
+        (-32600, "unknown"),
+        (-32603, "unknown"),
+        (0, "unknown"),
+        (1, "unknown"),
+    ],
 )
 def test_only_unknown_methods_and_bad_parameters_are_refusals(rpc_code, outcome):
     """JSON-RPC −32601 and −32602 are found before anything runs; the rest may come from the middle of it."""

@@ -45,7 +45,9 @@ def sniff(line):
 
 tricky_texts = st.one_of(
     st.text(max_size=8),
-    st.sampled_from(['"id":9', '{"id":9}', '"id":9}', '\\"id\\":9}', '","id":9}', "id", "\\", '"', '\\\\"', "[,{", "}]"]),
+    st.sampled_from(
+        ['"id":9', '{"id":9}', '"id":9}', '\\"id\\":9}', '","id":9}', "id", "\\", '"', '\\\\"', "[,{", "}]"]
+    ),
     st.text(alphabet='",[]{}\\:i d9', max_size=12),
 )
 scalars = st.one_of(st.none(), st.booleans(), st.integers(-(10**20), 10**20), tricky_texts)
@@ -113,8 +115,6 @@ def test_a_reply_comes_out_with_its_result_as_it_was_sent(result, message_id, la
 # --- Kinds of messages ------------------------------------------------------------------------------------------------
 
 RPC = {"jsonrpc": "2.0"}
-F26 = "https://github.com/microsoft/agent-framework/issues/1744"
-
 TABLE = [
     # replies
     ({**RPC, "id": 2, "result": {"a": 1}}, Reply(2, {"a": 1})),
@@ -182,7 +182,7 @@ def sizeless(message):
 
 @pytest.mark.parametrize(("value", "expected"), TABLE, ids=lambda item: json.dumps(item) if item == {} else None)
 def test_a_message_is_read_as_what_it_is(value, expected):
-    """F26, https://github.com/microsoft/agent-framework/issues/1744: what names an id and is no answer fails at once."""
+    """F26, https://github.com/microsoft/agent-framework/issues/1744: an id without an answer fails at once."""
     assert expected == sizeless(read_one(value))
 
 
@@ -430,6 +430,14 @@ def test_an_id_is_looked_for_in_the_first_64_kib_and_in_the_tail():
     assert 7 == sniff_id(b'{"a":' + filler, b'xxx","id":7}')
 
 
+@pytest.mark.parametrize("head_bytes", [20, 1024, HEAD_BYTES])
+def test_an_oversized_line_with_its_id_last_is_found_by_its_tail(head_bytes):
+    """However little of its beginning was kept: a small cap keeps a small head."""
+    line = b'{"jsonrpc":"2.0","result":{"a":"' + b"x" * 2 * HEAD_BYTES + b'"},"id":7}'
+    oversized = Oversized(line[:head_bytes], line[-512:], len(line))
+    assert TooLarge(7, "more than 1024 bytes", len(line)) == read_oversized(oversized, 1024)
+
+
 def test_an_oversized_line_fails_the_call_it_answers():
     """F22, https://github.com/QwenLM/qwen-code/issues/9298: a typed error with limit and size, for that call alone."""
     line = Oversized(b'{"jsonrpc":"2.0","id":7,"result":{"a":"xxx', b'xxx"}}', 4711)
@@ -487,7 +495,9 @@ def test_an_id_is_not_taken_from_a_string_that_does_not_end():
 
 # --- Hopeless framing -------------------------------------------------------------------------------------------------
 
-LENGTH_PREFIXED = "length-prefixed messages (as in the Language Server Protocol); MCP's stdio wants one JSON object a line"
+LENGTH_PREFIXED = (
+    "length-prefixed messages (as in the Language Server Protocol); MCP's stdio wants one JSON object a line"
+)
 PRETTY = "pretty-printed JSON over several lines; MCP's stdio wants one JSON object a line"
 
 

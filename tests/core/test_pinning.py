@@ -28,7 +28,9 @@ SAFE = 2**53 - 1
 NAN, INF = float("nan"), float("inf")
 
 fractions = st.floats(allow_nan=False, allow_infinity=False).filter(lambda x: abs(x) <= SAFE or not x.is_integer())
-texts = st.one_of(st.text(max_size=8), st.text(alphabet="a\u00e9\ud7ff\ue000\uffff\U00010000\U0010ffff\n\x7f\0\"\\", max_size=4))
+texts = st.one_of(
+    st.text(max_size=8), st.text(alphabet='a\u00e9\ud7ff\ue000\uffff\U00010000\U0010ffff\n\x7f\0"\\', max_size=4)
+)
 scalars = st.one_of(st.none(), st.booleans(), st.integers(-SAFE, SAFE), fractions, texts)
 values = st.recursive(
     scalars,
@@ -44,7 +46,7 @@ wild_values = st.recursive(
 
 
 def same_json(a, b):
-    """Whether two JSON values are the same; numbers by value, booleans are no numbers. Shares nothing with the module."""
+    """Whether two JSON values are the same: numbers by value, booleans are no numbers."""
     if isinstance(a, bool) or isinstance(b, bool) or a is None or b is None:
         return a is b
 
@@ -157,12 +159,11 @@ def test_a_value_nested_as_deeply_as_a_message_may_be_has_a_digest_or_is_refused
     other = {"name": "t", key: nested("now", depth, wrap)}
     try:
         first, second = tool_digest(tool), tool_digest(other)
-    except NotCanonicalError as error:
-        assert depth > 300
-        assert "nested too deeply" in str(error)
-        return
+    except NotCanonicalError:
+        first, second = "refused", None
 
     assert first != second
+    assert depth > 300 or second is not None
     assert describe_difference(tool, other)
 
 
@@ -331,7 +332,9 @@ def test_outside_the_schemas_the_order_of_lists_matters(key):
     assert tool_digest(first) != tool_digest(second)
 
 
-@pytest.mark.parametrize("schema", [{"required": "a"}, {"type": "object"}, {"enum": {"a": 1}}, {"properties": ["a"]}, True])
+@pytest.mark.parametrize(
+    "schema", [{"required": "a"}, {"type": "object"}, {"enum": {"a": 1}}, {"properties": ["a"]}, True]
+)
 def test_an_odd_schema_has_a_digest_too(schema):
     """Pins judge nothing; they only must not miss a change."""
     assert schema_digest(schema) == schema_digest(copy.deepcopy(schema))
@@ -386,7 +389,7 @@ def test_what_is_the_same_is_no_difference():
 
 @pytest.mark.parametrize("at", [0, 500, 5_000, 9_999])
 def test_a_change_deep_inside_a_long_text_is_visible(at):
-    """F57's description of 10,000 characters, changed in one place: the person must see the place, not its beginning."""
+    """F57's description of 10,000 characters, changed in one place: that place must be seen, not its beginning."""
     before = "lorem ipsum " * 834
     now = before[:at] + "EVIL" + before[at:]
     assert "EVIL" in describe_difference({"description": before}, {"description": now})
@@ -399,7 +402,9 @@ def test_a_difference_is_there_exactly_when_there_is_one_and_is_safe_to_show(bef
     text = describe_difference(before, now)
     assert same_json(before, now) == (text == "")
     text.encode()
-    assert text.replace("\n", "").isprintable() or not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in text.replace("\n", ""))
+    assert text.replace("\n", "").isprintable() or not any(
+        ord(c) < 32 or 127 <= ord(c) < 160 for c in text.replace("\n", "")
+    )
     assert all(line.startswith(("/", "…")) for line in text.splitlines())
 
 

@@ -35,7 +35,7 @@ BIDI = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 
 def is_dangerous(character):
-    """By the Unicode database: a control that is no tab or newline, a surrogate, a line break, a bidi control, a tag."""
+    """By the Unicode database: controls but tab and newline, surrogates, line breaks, bidi controls, tags."""
     return (
         (unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") and character not in "\t\n")
         or unicodedata.bidirectional(character) in BIDI
@@ -80,7 +80,7 @@ def test_text_of_letters_marks_numbers_and_symbols_is_kept(text):
     ],
 )
 def test_ordinary_text_is_kept(text):
-    """F65, https://github.com/coproduct-opensource/nucleus/issues/1332: joiners make emoji and Indic and Persian letters; they stay."""
+    """F65, https://github.com/coproduct-opensource/nucleus/issues/1332: joiners of emoji and letters stay."""
     assert text == clean_text(text)
 
 
@@ -112,7 +112,9 @@ def test_format_characters_that_show_nothing_are_shown(first, last):
     """Unicode's other default-ignorable format characters hide writing as well as a zero-width space does."""
     hidden = "".join(map(chr, range(first, last + 1)))
     assert {"Cf"} == set(map(unicodedata.category, hidden))
-    assert "".join(f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}" for code in map(ord, hidden)) == clean_text(hidden)
+    assert "".join(f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}" for code in map(ord, hidden)) == clean_text(
+        hidden
+    )
 
 
 @settings(deadline=None)
@@ -238,7 +240,9 @@ def test_a_clean_schema_is_kept_as_it_is():
     schema = {
         "type": "object",
         "required": ["a"],
-        "properties": {"a": {"type": ["string", "null"], "minLength": 1, "default": None, "enum": ["x", 1, None, {"a": 1}]}},
+        "properties": {
+            "a": {"type": ["string", "null"], "minLength": 1, "default": None, "enum": ["x", 1, None, {"a": 1}]}
+        },
         "additionalProperties": False,
         "examples": [{"a": "x", "b": 1.5, "c": True}],
     }
@@ -306,7 +310,9 @@ def test_a_refused_schema_names_the_place():
         clean_schema({HIDDEN: 1})
 
 
-@pytest.mark.parametrize("name", ["default", "enum", "const", "pattern", "required", "properties", "$ref", "description"])
+@pytest.mark.parametrize(
+    "name", ["default", "enum", "const", "pattern", "required", "properties", "$ref", "description"]
+)
 @pytest.mark.parametrize("shelf", ["properties", "$defs", "definitions", "patternProperties", "dependentSchemas"])
 def test_a_property_named_like_a_keyword_is_a_property(shelf, name):
     """Its value is a schema: its texts are cleaned, and they refuse nothing."""

@@ -13,7 +13,16 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
-from deputy_mcp import DeputyError, HttpServer, Limits, McpConnection, Permissions, RestartPolicy, StdioServer, ToolResult
+from deputy_mcp import (
+    DeputyError,
+    HttpServer,
+    Limits,
+    McpConnection,
+    Permissions,
+    RestartPolicy,
+    StdioServer,
+    ToolResult,
+)
 
 OPTIONS: dict[str, Any] = {
     "permissions": Permissions.full(),

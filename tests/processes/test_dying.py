@@ -138,9 +138,7 @@ async def test_a_server_that_dies_after_every_handshake_is_started_as_often_as_t
     """
     trouble = tmp_path / "trouble"
     trouble.touch()
-    policy = RestartPolicy(
-        max_restarts=3, backoff_initial_seconds=0.01, backoff_max_seconds=0.02, cooldown_seconds=0.5
-    )
+    policy = RestartPolicy(max_restarts=3, backoff_initial_seconds=0.01, backoff_max_seconds=0.02, cooldown_seconds=0.5)
     spec = bench.stdio({"eras": [era], "troubled_by": str(trouble), **DEATHS[death]}, protocol=PROTOCOL[era])
     async with McpConnection({"a": spec}, **FULL | {"restart": policy}) as connection:
         status = await reaches(connection, "a", ServerState.FAILED)

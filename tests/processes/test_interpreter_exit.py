@@ -41,7 +41,9 @@ FIRST_TURN = ("ended_by_asyncio_run_in_the_first_turn_of_the_start",)
 ORDINARY = tuple(program for program in SAYS if program not in (*NOTEBOOK, *INTERRUPTED, *FIRST_TURN))
 
 
-async def run(bench: Bench, programs: tuple[str, ...], entries: dict[str, object]) -> "subprocess.CompletedProcess[bytes]":
+async def run(
+    bench: Bench, programs: tuple[str, ...], entries: dict[str, object]
+) -> "subprocess.CompletedProcess[bytes]":
     arguments = [",".join(programs), json.dumps(entries)]
     command = [sys.executable, "-X", "dev", "-W", "error", str(PROGRAMS), *arguments]
     return await anyio.run_process(command, env={**os.environ, MARK: bench.mark}, check=False)
@@ -57,7 +59,9 @@ def stdio_entries(bench: Bench) -> dict[str, object]:
     return {name: {"command": s.command, "args": list(s.args), "env": dict(s.env)} for name, s in specs.items()}
 
 
-@pytest.mark.parametrize("programs", [ORDINARY, NOTEBOOK, INTERRUPTED, FIRST_TURN], ids=["ordinary", "notebook", "interrupted", "first turn"])
+@pytest.mark.parametrize(
+    "programs", [ORDINARY, NOTEBOOK, INTERRUPTED, FIRST_TURN], ids=["ordinary", "notebook", "interrupted", "first turn"]
+)
 @within(60)
 async def test_a_program_with_a_child_process_ends_in_silence(bench: Bench, programs: tuple[str, ...]) -> None:
     """Nothing is printed at the interpreter's exit, it exits with 0, and no server outlives it."""

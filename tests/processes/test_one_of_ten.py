@@ -124,7 +124,9 @@ async def test_the_other_nine_are_ready_and_the_tenth_says_why_it_is_not(bench: 
         assert ("bad", str(fault.state)) == (caught.value.server, caught.value.state)
 
 
-@pytest.mark.parametrize("name", ["missing command", "silent at start", "exits at once", "invalid listing", "port closed"])
+@pytest.mark.parametrize(
+    "name", ["missing command", "silent at start", "exits at once", "invalid listing", "port closed"]
+)
 @within(20)
 async def test_a_required_server_that_does_not_start_makes_entering_fail_and_stops_everything(
     bench: Bench, name: str

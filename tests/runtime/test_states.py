@@ -416,7 +416,11 @@ async def test_the_protocol_is_agreed_as_asked(bench: Bench, protocol: str, eras
 @within(10)
 async def test_a_server_that_answers_with_another_version_than_asked_is_refused(bench: Bench) -> None:
     """A version in the configuration is no suggestion; the server is not tried again and again."""
-    answer = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "x", "version": "1"}}
+    answer = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "x", "version": "1"},
+    }
     spec = bench.stdio({"replies": {"initialize": answer}}, protocol="2025-06-18")
     async with McpConnection({"a": spec}, **FULL) as connection:
         status = connection.status()["a"]

@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 from conftest import Scene
 
+Command = Callable[..., tuple[int, str, str]]
 Process = Callable[..., "subprocess.Popen[bytes]"]
-
-BLOCKED = "import sys; sys.modules[sys.argv[1]] = None; from deputy_mcp.cli import main; sys.exit(main(['demo']))"
-"""The demo, where one module cannot be imported."""
 
 
 def test_the_demo_does_what_it_says_and_leaves_nothing(place: Scene, start: Process) -> None:
@@ -37,17 +35,25 @@ def test_the_demo_does_what_it_says_and_leaves_nothing(place: Scene, start: Proc
 
 
 def test_the_demo_leaves_the_repository_it_is_started_in_alone(place: Scene, start: Process) -> None:
-    """A git hook, which may well run it, sets `GIT_DIR`: what the demo commits goes into its own folder all the same."""
+    """A git hook, which may well run it, sets `GIT_DIR`: what the demo commits goes into its own folder even then."""
     host = place.folder / "host"
     identity = ("-c", "user.name=host", "-c", "user.email=host@example.invalid")
     subprocess.run(("git", "init", "--quiet", str(host)), check=True)
     subprocess.run(("git", "-C", host, *identity, "commit", "--quiet", "--allow-empty", "-m", "mine"), check=True)
     before = everything(host)
     process = start("demo", env={"GIT_DIR": str(host / ".git")})
-    out, err = process.communicate(timeout=60)
+    interrupt_at(process, b"git is starting")
 
     assert before == everything(host)
-    assert (0, b"") == (process.returncode, err), out
+
+
+def interrupt_at(process: "subprocess.Popen[bytes]", said: bytes) -> tuple[int, bytes]:
+    """Ctrl-C, as a terminal does it, once this line is printed: the exit code and what was said on stderr."""
+    assert process.stdout is not None
+    assert any(said in line for line in process.stdout)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    return process.returncode, err
 
 
 def everything(folder: Path) -> dict[str, bytes]:
@@ -55,40 +61,32 @@ def everything(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("module", ["mcp_server_time", "mcp_server_git"])
-def test_without_its_servers_the_demo_says_what_to_install(start: Process, module: str) -> None:
+def test_without_its_servers_the_demo_says_what_to_install(
+    command: Command, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
     """Exit code 2, one line, nothing started."""
-    process = start(command=(sys.executable, "-c", BLOCKED, module))
-    out, err = process.communicate(timeout=60)
+    monkeypatch.setitem(sys.modules, module, None)  # Python's own way of saying that it cannot be imported
 
-    assert (2, f"the demo needs {module}: pip install 'mcp-deputy[demo]'\n") == (process.returncode, out.decode())
-    assert b"" == err
+    assert (2, f"the demo needs {module}: pip install 'mcp-deputy[demo]'\n", "") == command("demo")
 
 
-def test_without_git_the_demo_says_what_is_missing(place: Scene, start: Process) -> None:
+def test_without_git_the_demo_says_what_is_missing(
+    place: Scene, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The program, not only the Python package, must be there; exit code 2 and no traceback."""
-    empty = place.folder / "bin"
-    empty.mkdir()
-    process = start("demo", env={"PATH": str(empty)})
-    out, err = process.communicate(timeout=60)
+    monkeypatch.setenv("PATH", str(place.folder))
+    code, out, err = command("demo")
 
-    assert 2 == process.returncode
-    assert b"git" in out + err
-    assert b"Traceback" not in err
+    assert 2 == code
+    assert "git" in out + err
 
 
 def test_ctrl_c_in_the_demo_leaves_nothing(place: Scene, start: Process) -> None:
     """Neither a process nor its folder; exit code 130 and no traceback."""
     temporary = place.folder / "tmp"
     temporary.mkdir()
-    process = start("demo", env={"TMPDIR": str(temporary)})
-    assert process.stdout is not None
-    for line in process.stdout:
-        if b"time is starting" in line:
-            break
+    ended = interrupt_at(start("demo", env={"TMPDIR": str(temporary)}), b"time is starting")
 
-    os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
-
-    assert (130, b"interrupted\n") == (process.returncode, err)
     assert set() == place.living()
     assert [] == list(temporary.iterdir())
+    assert (130, b"interrupted\n") == ended

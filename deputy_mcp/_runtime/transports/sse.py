@@ -16,7 +16,7 @@ from deputy_mcp._core.config import HttpServer, Limits
 from deputy_mcp._core.errors import StartError
 from deputy_mcp._core.events import Event, EventFramer
 from deputy_mcp._core.framing import FLOOD_FACTOR, Oversized
-from deputy_mcp._core.messages import Invalid, plain_id, read_message, read_oversized, sniff_id
+from deputy_mcp._core.messages import plain_id, read_message, read_oversized, sniff_id
 from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.transports.http import open_client
 from deputy_mcp._runtime.transports.http_guard import CALL_HEADER, RAW, GuardBooks
@@ -141,10 +141,13 @@ class SseLink:
             finally:
                 self._books.records.pop(key, None)
 
-            failed = record.status is not None or record.fault in ("unreachable", "dropped")
-            if wire_id is not None and failed:
-                reason = f"HTTP {record.status}" if record.status is not None else record.detail
-                self._channel.put(Invalid(wire_id, f"its POST failed: {reason}"))
+            if wire_id is None:
+                return
+
+            if record.status is not None:
+                self._dispatcher.fail_unsent(record, "http", f"HTTP {record.status}")
+            elif record.fault in ("unreachable", "dropped"):
+                self._dispatcher.fail_unsent(record, record.fault, record.detail)
         finally:
             self._slots.release()
 

@@ -8,7 +8,6 @@ launchers and their children included, goes with it.
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,14 +18,14 @@ import anyio.abc
 from mcp.client.stdio import get_default_environment
 
 from deputy_mcp._core.config import Limits, StdioServer
-from deputy_mcp._core.errors import ConfigError, StartError
+from deputy_mcp._core.errors import StartError
 from deputy_mcp._core.framing import Flooded, LineFramer, Oversized
 from deputy_mcp._core.messages import Message, read_message, read_oversized
 from deputy_mcp._core.sanitizing import clean_line, clean_text, mask_secrets
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.transports.link import Hooks, LinkError, Loss, LossSignal, Traffic
 from deputy_mcp._runtime.transports.process_tree import MARK, family, signal_each, signal_group
-from deputy_mcp._runtime.transports.stream_dispatcher import StreamDispatcher
+from deputy_mcp._runtime.transports.stream_dispatcher import LAST_WORDS_SECONDS, StreamDispatcher
 
 CA_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 """Paths of CA bundles, inherited by children: behind a private CA nothing can be fetched without them."""
@@ -34,9 +33,6 @@ CA_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXT
 READ_BYTES = 256 * 1024
 FLOOD_SECONDS = 5
 """A line past the limit that has not ended after this long is a flood, however slowly it comes."""
-
-LAST_WORDS_SECONDS = 0.25
-"""How long a dead child's remaining output, exit code and stderr are waited for before its calls fail."""
 
 STDERR_LINES_PER_SECOND = 50
 """stderr lines logged; more are only counted."""
@@ -270,9 +266,6 @@ async def open_stdio(
     spec: StdioServer, limits: Limits, hooks: Hooks, *, server: str, secrets: tuple[str, ...]
 ) -> AsyncIterator[StdioLink]:
     """Start the child; at the block's end it is gone, within `shutdown_timeout_seconds`."""
-    if sys.platform == "win32":
-        raise ConfigError("stdio servers need Linux or macOS; on Windows use an HTTP server", server=server)
-
     # A child of a child of ours keeps both marks, so that the outer owner finds it too.
     mark = ":".join(filter(None, (os.environ.get(MARK), token_hex(8))))
     with _pipes() as (child, ours):

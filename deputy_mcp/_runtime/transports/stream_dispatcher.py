@@ -50,6 +50,9 @@ MOST_REQUESTS = 16
 MOST_REPLIES_BYTES = 1024 * 1024
 """Our unsent answers to a server that asks without reading; past it they are dropped, and the server may wait."""
 
+LAST_WORDS_SECONDS = 0.25
+"""How long a dead child's remaining output, exit code and stderr are waited for before its calls fail."""
+
 MOST_PROGRESS = 64
 """Progress reports kept for one call whose callback is slow; the oldest go first."""
 
@@ -143,6 +146,7 @@ class StreamDispatcher:
         self._wake = anyio.Event()
         self._answering: dict[MessageId, anyio.CancelScope] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
+        self._broken: LinkError | None = None
         self._closed: LinkError | None = None
 
     # -- the SDK's Dispatcher ------------------------------------------------------------------------------------
@@ -254,6 +258,10 @@ class StreamDispatcher:
         return outgoing
 
     def _pump(self) -> None:
+        if self._broken is not None:
+            self._outbox.clear()
+            return
+
         try:
             while self._outbox:
                 first = self._outbox[0]
@@ -272,16 +280,23 @@ class StreamDispatcher:
 
             self._unsent_replies_bytes = 0
         except LinkError as error:
-            self._lost.tell("stdin_closed", error.detail)
+            self._broken = error
             self._outbox.clear()
+            self._wake.set()
 
     async def _run_writer(self) -> None:
-        while True:
+        while self._broken is None:
             await self._wake.wait()
             self._wake = anyio.Event()
             while self._outbox:
                 await self._channel.wait_writable()
                 self._pump()
+
+        # A write often finds out first that a process died; who watches it knows more, exit code and last words.
+        with anyio.move_on_after(LAST_WORDS_SECONDS):
+            await self._lost.wait()
+
+        self._lost.tell("stdin_closed", self._broken.detail)
 
     def _abandon(self, outgoing: _Outgoing, wire_id: Any, *, cancel: bool) -> None:
         if outgoing.taken == 0 and outgoing in self._outbox:
@@ -356,6 +371,15 @@ class StreamDispatcher:
     def _fail(self, key: MessageId, fault: Fault, detail: str, *, seen_bytes: int = 0) -> None:
         if slot := self._answered(key):
             slot.finish(None, LinkError(fault, detail, seen_bytes=seen_bytes))
+
+    def fail_unsent(self, seen: CallRecord, fault: Fault, detail: str) -> None:
+        """A transport could not deliver the request with `seen.id`: fail its call with what was seen instead."""
+        if slot := self._answered(seen.id):
+            slot.record.status = seen.status
+            slot.record.retry_after_seconds = seen.retry_after_seconds
+            slot.record.excerpt = seen.excerpt
+            slot.record.sent = seen.sent
+            slot.finish(None, LinkError(fault, detail))
 
     def _noise(self, sample: str) -> None:
         self._traffic.noise += 1
