@@ -25,7 +25,7 @@ from deputy_mcp.verdicts import LEGEND, VERDICT_COLUMNS, verdict_rows
 
 FINE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 NO_ARGUMENTS = "{}"
-_FLAGS = {"web": "--web", "write": "--write", "destructive": "--write"}
+_FLAGS = {"web=True": "--web", "write=True": "--write"}
 _ONCE = RestartPolicy(when="never")
 """A command that runs once gains nothing by waiting for a server that died at its start."""
 
@@ -62,8 +62,9 @@ def _exit_code(error: BaseException, errors: Printer) -> int:
     match error:
         case DeputyError():
             errors.line(f"error: {clean_text(error.diagnostics())}", "bad")
-            if isinstance(error, PermissionDeniedError) and (flag := _FLAGS.get(error.code)):
-                errors.line(f"  on the command line: {flag}")
+            if isinstance(error, PermissionDeniedError):
+                flags = [flag for grant, flag in _FLAGS.items() if grant in error.decision.reason]
+                errors.line(f"  on the command line: {' '.join(flags)}" if flags else "")
 
             return USAGE if isinstance(error, ConfigError) else FAILED
         case KeyboardInterrupt():
@@ -88,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check", help="start servers and print each tool with its effects and verdict")
     check.add_argument("servers", nargs="*", metavar="SERVER", help="exact names; all that are not disabled by default")
     _add_config(check)
-    _add_permissions(check).add_argument("--ask-write", action="store_true", help="ask before tools that write")
+    _add_permissions(check)
     check.set_defaults(run=_run_check)
 
     call = commands.add_parser("call", help="make one governed call")
@@ -98,7 +99,6 @@ def _parser() -> argparse.ArgumentParser:
     call.add_argument("--timeout", type=float, metavar="SECONDS", help="the call's deadline")
     _add_config(call)
     _add_permissions(call)
-    call.set_defaults(ask_write=False)
     call.set_defaults(run=_run_call)
     return parser
 
@@ -108,11 +108,11 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _add_permissions(parser: argparse.ArgumentParser) -> Any:
+def _add_permissions(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--web", action="store_true", help="permit open-world tools")
     writes = parser.add_mutually_exclusive_group()
     writes.add_argument("--write", action="store_true", help="permit tools that write")
-    return writes
+    writes.add_argument("--ask-write", action="store_true", help="ask before tools that write")
 
 
 def _permissions(options: argparse.Namespace) -> Permissions:
@@ -162,7 +162,7 @@ async def _run_check(options: argparse.Namespace) -> int:
 def _print_check(status: Any, tools: Any, connection: McpConnection) -> None:
     out = Printer()
     rows = [
-        (one.name, one.protocol_version or "-", str(one.tools), one.last_error or "-", str(one.state))
+        (one.name, str(one.state), one.protocol_version or "-", str(one.tools), one.last_error or "-")
         for one in status.values()
     ]
     styles = ["ok" if one.state is ServerState.READY else "bad" for one in status.values()]
@@ -170,7 +170,7 @@ def _print_check(status: Any, tools: Any, connection: McpConnection) -> None:
         out.line("no servers are configured")
         return
 
-    out.table(("server", "protocol", "tools", "last error", "state"), rows, styles=styles)
+    out.table(("server", "state", "protocol", "tools", "last error"), rows, styles=styles, styled=1)
     for one in status.values():
         if one.state is not ServerState.READY and one.stderr_tail.strip():
             out.line()

@@ -25,13 +25,20 @@ class Printer:
         else:
             self._console.print(text, style=STYLES.get(style, ""), markup=False, highlight=False, soft_wrap=True)
 
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], *, styles: Sequence[str] = ()) -> None:
-        """A table; `styles` has one style a row, for its last cell."""
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        styles: Sequence[str] = (),
+        styled: int = -1,
+    ) -> None:
+        """A table; `styles` has one style a row, for its cell number `styled`."""
         if self._console is None:
             widths = [max(len(str(row[i])) for row in (columns, *rows)) for i in range(len(columns))]
             for row in (columns, *rows):
-                cells = (str(cell).ljust(width) for cell, width in zip(row, widths, strict=True))
-                self.line("  ".join(cells).rstrip())
+                padded = (str(cell).ljust(width) for cell, width in zip(row, widths, strict=True))
+                self.line("  ".join(padded).rstrip())
 
             return
 
@@ -44,8 +51,11 @@ class Printer:
             table.add_column(column, overflow="fold")
 
         for i, row in enumerate(rows):
-            style = STYLES.get(styles[i], "") if styles else ""
-            table.add_row(*(Text(str(cell)) for cell in row[:-1]), Text(str(row[-1]), style=style))
+            cells = [Text(str(cell)) for cell in row]
+            if styles:
+                cells[styled].stylize(STYLES.get(styles[i], ""))
+
+            table.add_row(*cells)
 
         self._console.print(table)
 

@@ -196,7 +196,10 @@ class ApprovalExpiredError(ApprovalDeniedError):
 
 
 class UnavailableError(DeputyError):
-    """The server is not READY; nothing was sent. `state` and `reason` say where it stands and why."""
+    """The server is not READY; nothing was sent. `state` and `reason` say where it stands and why.
+
+    `stderr_tail` is the end of what its latest process wrote there.
+    """
 
     default_code = "unavailable"
 
@@ -206,6 +209,7 @@ class UnavailableError(DeputyError):
         *,
         state: str | None = None,
         reason: str | None = None,
+        stderr_tail: str = "",
         server: str | None = None,
         tool: str | None = None,
         code: str | None = None,
@@ -213,9 +217,10 @@ class UnavailableError(DeputyError):
         super().__init__(message, server=server, tool=tool, code=code)
         self.state = state
         self.reason = reason
+        self.stderr_tail = stderr_tail
 
     def _own_facts(self) -> Mapping[str, Any]:
-        return {"state": self.state, "reason": self.reason}
+        return {"state": self.state, "reason": self.reason, "stderr_tail": self.stderr_tail or None}
 
 
 class StartError(UnavailableError):

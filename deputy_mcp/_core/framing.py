@@ -118,6 +118,9 @@ class LineFramer:
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
             self._buffer.append(chunk[start:end])
+            if self._buffer.seen_bytes > self._max_bytes * FLOOD_FACTOR:
+                break  # a flood, though its end came in the same read
+
             line = self._buffer.take()
             if isinstance(line, Oversized):
                 out.append(line)
@@ -126,7 +129,9 @@ class LineFramer:
 
             start = end + 1
 
-        self._buffer.append(chunk[start:] if start else chunk)
+        else:
+            self._buffer.append(chunk[start:] if start else chunk)
+
         if self._buffer.seen_bytes > self._max_bytes * FLOOD_FACTOR:
             self.flooded = True
             out.append(Flooded(self._buffer.head, self._buffer.seen_bytes))

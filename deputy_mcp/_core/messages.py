@@ -90,6 +90,10 @@ def plain_id(value: object) -> MessageId | None:
     if isinstance(value, int):
         return value
 
+    if isinstance(value, float):
+        # JSON has one kind of number, and some encoders write every one as a float.
+        return int(value) if value.is_integer() else None
+
     if isinstance(value, str):
         # isdecimal() takes other scripts' digits and int() takes spaces and signs; an echo of our id has neither.
         return int(value) if value.isascii() and value.isdecimal() and len(value) < 19 else value

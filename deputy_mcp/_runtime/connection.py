@@ -667,7 +667,13 @@ def _check_options(servers: object, permissions: object, limits: object, restart
 
 def _start_error(task: ServerTask, what: str = "server") -> StartError:
     why = task.last_error or str(task.state)
-    return StartError(f"{what} {task.name!r} did not start: {why}", server=task.name, state=str(task.state), reason=why)
+    return StartError(
+        f"{what} {task.name!r} did not start: {why}",
+        server=task.name,
+        state=str(task.state),
+        reason=why,
+        stderr_tail=task.stderr_tail,
+    )
 
 
 def _clean_values(value: Any, secrets: tuple[str, ...]) -> Any:

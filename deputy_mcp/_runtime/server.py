@@ -204,6 +204,7 @@ class ServerTask:
         state, ending = self.life.state, self.life.ending
         detail = ending.detail if ending is not None else ""
         known: dict[str, Any] = {"state": str(state), "reason": detail or None, "server": self.name}
+        known["stderr_tail"] = self.stderr_tail
         why = f": {detail}" if detail else ""
         if state is ServerState.QUARANTINED:
             text = f"server {self.name!r} is quarantined{why}; look at it, then release it"

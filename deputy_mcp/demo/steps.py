@@ -247,7 +247,10 @@ def _git_environment() -> dict[str, str]:
 @asynccontextmanager
 async def _notes_server() -> AsyncIterator[str]:
     """A real HTTP server in a process of its own; its address."""
-    process = await anyio.open_process([sys.executable, "-P", "-m", "deputy_mcp.demo.notes_server"], stderr=None)
+    # In a session of its own: Ctrl-C is ours to act on.
+    process = await anyio.open_process(
+        [sys.executable, "-P", "-m", "deputy_mcp.demo.notes_server"], stderr=None, start_new_session=True
+    )
     try:
         assert process.stdout is not None
         with anyio.fail_after(30):
@@ -256,7 +259,6 @@ async def _notes_server() -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         with anyio.CancelScope(shield=True):
-            # Ctrl-C reaches it too, and it may be gone already.
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
 

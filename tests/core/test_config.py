@@ -5,6 +5,7 @@ The defaults are copied from the tables of api.md section 1.
 
 import re
 import ssl
+import sys
 
 import pytest
 from attrs import evolve, fields
@@ -295,6 +296,16 @@ def check_wrong(make, key, value):
     assert SECRET not in error.diagnostics()
     # What was being handled when it was raised would show in a traceback as well.
     assert error.__suppress_context__ or error.__context__ is None
+
+
+def test_a_stdio_server_on_windows_is_refused(monkeypatch):
+    """api.md, head: an error rather than half working; the other transports work there."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(ConfigError, match="Windows") as caught:
+        stdio()
+    assert "command" == caught.value.key
+    assert http().url
+    assert custom().open_transport
 
 
 # --- Right values -----------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def test_check_prints_each_tool_with_its_verdict(place: Scene, command: Command)
     assert ["server", "state", "protocol", "tools", "last error"] == rows[0]
     assert ["s", "ready", "2026-07-28", "2", "-"] == rows[1]
     assert ["server", "tool", "declared", "effects", "findings", "verdict"] == rows[2]
-    assert ["s", "echo", "read-only, not open-world", "reads", "-", "allow"] == rows[3]
+    assert ["s", "echo", "+R -O", "reads", "-", "allow"] == rows[3]
     assert ["s", "change", "-", "writes, destructive, open-world", "-", "deny (web)"] == rows[4]
 
 
@@ -363,7 +363,7 @@ def test_on_a_pipe_the_text_is_plain(place: Scene, run: Command) -> None:
     assert (FINE, b"") == (code, err)
     assert not UNSAFE.search(out.decode())
     assert b"x" * 60 in out
-    assert 2 + 1 + 3 + 1 + 3 == len(out.splitlines())
+    assert 2 + 1 + 3 + 1 + 1 + 3 == len(out.splitlines()), "servers, tools with their legend, refused tools"
 
 
 def test_warnings_go_to_stderr_and_leave_json_alone(place: Scene, run: Command) -> None:
