@@ -30,11 +30,11 @@ def verdict_rows(
 
 
 def declared(tool: McpTool) -> str:
-    """The hints the server gave, as it gave them; `none` for none. `LEGEND` explains them."""
+    """The hints the server gave, as it gave them; `-` for none. `LEGEND` explains them."""
     given = [
         _SIGNS.get(repr(tool.annotations[hint]), "?") + _LETTERS[hint] for hint in HINTS if hint in tool.annotations
     ]
-    return " ".join(given) or "none"
+    return " ".join(given) or "-"
 
 
 def effects(tool: McpTool) -> str:

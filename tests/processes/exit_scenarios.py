@@ -194,6 +194,78 @@ def a_fresh_loop_for_each_connection() -> None:
         asyncio.run(main())
 
 
+async def said_at_once(c: McpConnection, *verbs: str) -> None:
+    """Every verb in the same turn of the loop; then the state in which that ended, and whether it can be left."""
+    outcomes = await asyncio.gather(*(getattr(c, verb)("a") for verb in verbs), return_exceptions=True)
+    odd = [o for o in outcomes if o is not None and not isinstance(o, list | UnavailableError)]
+    await c.stop("a")
+    state = c.status()["a"].state
+    await c.start("a")
+    print(*odd, state, c.status()["a"].state)
+
+
+def cancelled_in_the_first_turn_of_the_start() -> None:
+    async def main() -> None:
+        c = connection()
+        opening = asyncio.create_task(c.__aenter__())
+        await asyncio.sleep(0)
+        opening.cancel()
+        await asyncio.wait([opening])
+        print(opening.cancelled(), c.status()["a"].state)
+
+    asyncio.run(main())
+
+
+def closed_in_the_first_turn_of_the_start() -> None:
+    async def main() -> None:
+        c = connection()
+        opening = asyncio.create_task(c.__aenter__())
+        await asyncio.sleep(0)
+        await c.aclose()
+        await asyncio.wait([opening])
+        print(c.status()["a"].state)
+
+    asyncio.run(main())
+
+
+def stopped_in_the_first_turn_of_the_start() -> None:
+    async def main() -> None:
+        async with connection() as c:
+            await c.stop("a")
+            await said_at_once(c, "start", "stop")
+
+    asyncio.run(main())
+
+
+def killed_in_the_first_turn_of_the_start() -> None:
+    async def main() -> None:
+        async with connection() as c:
+            await c.stop("a")
+            await said_at_once(c, "start", "kill")
+
+    asyncio.run(main())
+
+
+def reloaded_in_the_first_turn_of_the_start() -> None:
+    async def main() -> None:
+        async with connection() as c:
+            await c.stop("a")
+            await said_at_once(c, "start", "reload")
+
+    asyncio.run(main())
+
+
+def contrary_verbs_at_once() -> None:
+    async def main() -> None:
+        async with connection() as c:
+            await said_at_once(c, "start", "stop", "reload", "start", "kill", "reload", "stop")
+            await said_at_once(c, "reload", "kill", "start", "reload")
+            await c.stop("a")
+            await said_at_once(c, "reload", "stop", "start", "kill", "reload", "start")
+
+    asyncio.run(main())
+
+
 def made_and_never_entered() -> None:
     async def main() -> None:
         connection()

@@ -70,6 +70,29 @@ async def test_a_program_with_a_child_process_ends_in_silence(bench: Bench, prog
     assert set() == await gone(bench.living())
 
 
+FIRST_TURNS = {
+    "cancelled_in_the_first_turn_of_the_start": "True stopped",
+    "closed_in_the_first_turn_of_the_start": "stopped",
+    "stopped_in_the_first_turn_of_the_start": "stopped ready",
+    "killed_in_the_first_turn_of_the_start": "stopped ready",
+    "reloaded_in_the_first_turn_of_the_start": "stopped ready",
+    "contrary_verbs_at_once": "stopped ready " * 3,
+}
+"""What each prints. In a program of their own, because one that fails may hold its loop for ever."""
+
+
+@pytest.mark.parametrize("program", FIRST_TURNS)
+@within(15)
+async def test_what_is_said_before_a_server_s_own_task_has_its_first_turn_counts_as_well(
+    bench: Bench, program: str
+) -> None:
+    """A start taken back in the turn in which it was asked for ends in STOPPED, and everybody gets an answer."""
+    done = await run(bench, (program,), stdio_entries(bench))
+    assert ("", 0) == (done.stderr.decode(), done.returncode)
+    assert [*FIRST_TURNS[program].split(), "ends", program] == done.stdout.decode().split()
+    assert set() == await gone(bench.living())
+
+
 @within(30)
 async def test_a_server_that_dies_between_two_cells_of_a_notebook_is_back_in_the_next(bench: Bench) -> None:
     """The loop stood still when the server was killed; at most one call is lost, with our own error."""
