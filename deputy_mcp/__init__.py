@@ -43,10 +43,11 @@ from deputy_mcp._core.lifecycle import ServerState
 from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions
 from deputy_mcp._runtime.approval import ApprovalRequest, Approve, Reject
 from deputy_mcp._runtime.configfile import Config, load_config
-from deputy_mcp._runtime.connection import ConnectionEvent, McpConnection, ServerStatus
-from deputy_mcp._runtime.gate import CallContext
+from deputy_mcp._runtime.connection import McpConnection
+from deputy_mcp._runtime.deciding import CallContext
 from deputy_mcp._runtime.handles import McpTool, PromptResult, ResourceResult, ToolResult, tool_metadata
 from deputy_mcp._runtime.session import Page
+from deputy_mcp._runtime.status import ConnectionEvent, ServerStatus
 from deputy_mcp._version import __version__
 from deputy_mcp.agent import Agent, AgentStatus, host_tool
 from deputy_mcp.tools import ToolList, close_mcp, tools_mcp

@@ -30,11 +30,12 @@ from deputy_mcp._core.frozen import FrozenMapping, check_count, check_number, wr
 from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions
 from deputy_mcp._core.pinning import tool_digest
 from deputy_mcp._core.sanitizing import clean_line, clean_text
-from deputy_mcp._runtime.connection import McpConnection, ServerStatus
-from deputy_mcp._runtime.gate import decide_with_callbacks, denied_error, effective_permissions
+from deputy_mcp._runtime.connection import McpConnection
+from deputy_mcp._runtime.deciding import decide_with_callbacks, denied_error, effective_permissions
 from deputy_mcp._runtime.handles import McpTool, Progress, ToolResult, as_json, near_names
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.schemas import SchemaChecker
+from deputy_mcp._runtime.status import ServerStatus
 from deputy_mcp.tools import ToolList, open_tools
 
 DEFAULT_TIMEOUT_SECONDS = 60

@@ -17,8 +17,9 @@ from deputy_mcp._core.errors import ConfigError, DeputyError, PermissionDeniedEr
 from deputy_mcp._core.lifecycle import ServerState
 from deputy_mcp._core.permissions import Permissions
 from deputy_mcp._core.sanitizing import clean_text
-from deputy_mcp._runtime.connection import McpConnection, ServerStatus
+from deputy_mcp._runtime.connection import McpConnection
 from deputy_mcp._runtime.handles import tool_metadata
+from deputy_mcp._runtime.status import ServerStatus
 from deputy_mcp._version import __version__
 from deputy_mcp.terminal import Printer
 from deputy_mcp.verdicts import LEGEND, VERDICT_COLUMNS, verdict_rows

@@ -63,15 +63,15 @@ class ToolCall(Call):
                 code="not_allowlisted",
             )
 
-        if task.vetting is None:
+        if task.listing.vetting is None:
             await task.wait_ready()
 
         return self._look_up()
 
     def _look_up(self) -> Target:
         task, tool = self.task, self.tool
-        assert task.vetting is not None
-        facts = task.vetting.tools.get(tool)
+        assert task.listing.vetting is not None
+        facts = task.listing.vetting.tools.get(tool)
         if facts is None:
             raise self._not_there()
 
@@ -96,13 +96,13 @@ class ToolCall(Call):
 
     def _not_there(self) -> RefusedError:
         task, tool = self.task, self.tool
-        assert task.vetting is not None
+        assert task.listing.vetting is not None
         shown = f"{task.name}/{clean_line(str(tool), 80)}"
-        refusal = task.vetting.refused.get(tool)
+        refusal = task.listing.vetting.refused.get(tool)
         if refusal is None:
             return NotAllowlistedError(
                 f"server {task.name!r} offers no tool {clean_line(str(tool), 80)!r}",
-                near=near_names(str(tool), task.vetting.tools),
+                near=near_names(str(tool), task.listing.vetting.tools),
                 server=task.name,
                 tool=tool,
                 code="unknown_tool",
@@ -146,7 +146,7 @@ class ToolCall(Call):
         return encoded
 
     async def _check_pin(self, session: Session, target: Target) -> Target:
-        await self.task.verify(session)
+        await self.task.listing.verify(session)
         now = self._look_up()
         if now.digest != target.digest:
             raise PinMismatchError(

@@ -5,15 +5,12 @@ entered, used and closed from any task, in any order, twice; one bad server neve
 outlives it.
 """
 
-from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 import anyio
 import anyio.abc
-import attrs
-from attrs import field, frozen
 from mcp import MCPError
 
 from deputy_mcp._core.catalog import colliding_names
@@ -31,65 +28,22 @@ from deputy_mcp._core.errors import (
 from deputy_mcp._core.frozen import FrozenMapping, check_mapping, wrong_type
 from deputy_mcp._core.lifecycle import Event, ServerState
 from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions, unmatched_entries
-from deputy_mcp._core.sanitizing import clean_line, mask_secrets
+from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.approval import Approver
 from deputy_mcp._runtime.calls import PromptCall, ResourceCall, ToolCall, capability_effects, stale_handle
 from deputy_mcp._runtime.capability_tools import make_capability_tools
 from deputy_mcp._runtime.configfile import Config, load_config
+from deputy_mcp._runtime.faults import translate
 from deputy_mcp._runtime.gate import Gate, Target
 from deputy_mcp._runtime.handles import McpTool, Progress, PromptResult, ResourceResult, ToolResult, make_handle
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.owner import Owner
 from deputy_mcp._runtime.results import finish_prompt, finish_resource, finish_tool
 from deputy_mcp._runtime.server import ServerTask
-from deputy_mcp._runtime.session import METHODS, ListingError, ListKind, Page, translate
+from deputy_mcp._runtime.session import METHODS, ListingError, ListKind, Page
 from deputy_mcp._runtime.spill import Spill
+from deputy_mcp._runtime.status import ConnectionEvent, EventReader, ServerStatus, dormant, snapshot
 from deputy_mcp._runtime.transports.link import CallRecord, LinkError
-
-MOST_EVENTS = 1_000
-"""Events kept for a reader who is slow; then the oldest are dropped, and he is told how many."""
-
-
-@frozen(kw_only=True)
-class ConnectionEvent:
-    """Something that happened, for `events()`.
-
-    `kind`: `state`, `listing`, `warning` or `dropped` (then `facts["count"]` events were lost to a slow reader).
-    """
-
-    kind: str
-    server: str | None
-    facts: Mapping[str, Any]
-
-
-@frozen(kw_only=True)
-class ServerStatus:
-    """A snapshot of one server; taken without IO."""
-
-    name: str
-    state: ServerState
-    reason: str | None
-    """Why it stands where it stands, for a person."""
-    since: float
-    """When it came there, in the event loop's monotonic seconds."""
-    generation: int
-    """Sessions so far."""
-    protocol_version: str | None
-    server_info: Mapping[str, Any] | None
-    pid: int | None
-    tools: int
-    """How many tools are offered."""
-    refused: Mapping[str, tuple[str, str]]
-    """Tool → code and reason."""
-    restarts: int
-    calls_in_flight: int
-    awaiting_approval: int
-    bytes_in: int
-    bytes_out: int
-    stderr_tail: str = field(repr=False)
-    last_error: str | None
-    exit_code: int | None
-    """Of the latest process that ended; negative: the signal."""
 
 
 class McpConnection:
@@ -129,7 +83,7 @@ class McpConnection:
         self._owner: Owner | None = None
         self._closing: anyio.Event | None = None
         self._handles: dict[str, tuple[McpTool, ...]] = {}
-        self._readers: list[_Reader] = []
+        self._readers: list[EventReader] = []
         self._closed = False
 
     @classmethod
@@ -447,43 +401,13 @@ class McpConnection:
     def status(self) -> Mapping[str, ServerStatus]:
         """A snapshot of every server, by name. No IO; also before entering and after closing."""
         if not self._tasks:
-            return FrozenMapping({name: _dormant(name) for name in self._specs})
+            return FrozenMapping({name: dormant(name) for name in self._specs})
 
-        return FrozenMapping({name: self._status(task) for name, task in self._tasks.items()})
-
-    def _status(self, task: ServerTask) -> ServerStatus:
-        bytes_in, bytes_out = task.traffic
-        link = task.link
-        ending = task.life.ending
-        refused = dict(task.vetting.refused) if task.vetting is not None else {}
-        shown = {name: (refusal.code, mask_secrets(refusal.reason, task.secrets)) for name, refusal in refused.items()}
-        for tool in task.collisions:
-            shown[tool] = ("name_collision", "another tool has the same public name")
-
-        return ServerStatus(
-            name=task.name,
-            state=task.state,
-            reason=(ending.detail or ending.code) if ending is not None else None,
-            since=task.life.since,
-            generation=task.generation,
-            protocol_version=task.protocol_version,
-            server_info=_clean_values(task.server_info, task.secrets),
-            pid=link.pid if link is not None else None,
-            tools=len(self.tools(task.name)),
-            refused=FrozenMapping(shown),
-            restarts=task.life.restarts,
-            calls_in_flight=task.calls_in_flight,
-            awaiting_approval=task.awaiting_approval,
-            bytes_in=bytes_in,
-            bytes_out=bytes_out,
-            stderr_tail=mask_secrets(link.stderr_tail, task.secrets) if link is not None else task.stderr_tail,
-            last_error=task.last_error,
-            exit_code=task.exit_code,
-        )
+        return FrozenMapping({name: snapshot(task, len(self.tools(name))) for name, task in self._tasks.items()})
 
     async def events(self) -> AsyncIterator[ConnectionEvent]:
         """What happens from now on, until the connection closes."""
-        reader = _Reader()
+        reader = EventReader()
         if self._closed:
             return
 
@@ -508,12 +432,17 @@ class McpConnection:
             reader.put(event)
 
     def _take_listing(self, server: ServerTask) -> None:
-        assert server.vetting is not None
+        assert server.listing.vetting is not None
         self._handles[server.name] = tuple(
             make_handle(facts, generation=server.generation, load=server.load, caller=self)
-            for facts in server.vetting.tools.values()
+            for facts in server.listing.vetting.tools.values()
         )
-        pairs = [(task.name, tool) for task in self._tasks.values() if task.vetting for tool in task.vetting.tools]
+        pairs = [
+            (task.name, tool)
+            for task in self._tasks.values()
+            if task.listing.vetting
+            for tool in task.listing.vetting.tools
+        ]
         colliding = colliding_names(pairs)
         for task in self._tasks.values():
             task.collisions = frozenset(tool for name, tool in colliding if name == task.name)
@@ -558,7 +487,7 @@ class McpConnection:
 
         task.load += 1
         if repin:
-            task.pins = None
+            task.listing.pins = None
 
         task.step(Event.RELOAD)
         # A running server first goes down, which is an attempt's end too.
@@ -612,39 +541,6 @@ class McpConnection:
         return f"<McpConnection {states or 'of ' + ', '.join(self._specs)}{' (closed)' if self._closed else ''}>"
 
 
-@attrs.define(eq=False)
-class _Reader:
-    """One reader of events: a bounded queue that says what it lost."""
-
-    queue: deque[ConnectionEvent] = attrs.field(factory=deque)
-    dropped: int = 0
-    ended: bool = False
-    arrived: anyio.Event = attrs.field(factory=anyio.Event)
-
-    def put(self, event: ConnectionEvent) -> None:
-        if len(self.queue) >= MOST_EVENTS:
-            self.queue.popleft()
-            self.dropped += 1
-
-        self.queue.append(event)
-        self.arrived.set()
-
-    def end(self) -> None:
-        self.ended = True
-        self.arrived.set()
-
-    async def next(self) -> ConnectionEvent | None:
-        while not self.queue and not self.ended:
-            self.arrived = anyio.Event()
-            await self.arrived.wait()
-
-        if self.dropped:
-            count, self.dropped = self.dropped, 0
-            return ConnectionEvent(kind="dropped", server=None, facts=FrozenMapping({"count": count}))
-
-        return self.queue.popleft() if self.queue else None
-
-
 def _check_options(servers: object, permissions: object, limits: object, restart: object, approver: object) -> None:
     for name, spec in check_mapping("servers", servers).items():
         if not name:
@@ -673,38 +569,4 @@ def _start_error(task: ServerTask, what: str = "server") -> StartError:
         state=str(task.state),
         reason=why,
         stderr_tail=task.stderr_tail,
-    )
-
-
-def _clean_values(value: Any, secrets: tuple[str, ...]) -> Any:
-    """A server's own words about itself, which go to terminals and logs."""
-    if isinstance(value, str):
-        return mask_secrets(clean_line(value, 500), secrets)
-
-    if isinstance(value, Mapping):
-        return {clean_line(key): _clean_values(item, secrets) for key, item in value.items()}
-
-    return [_clean_values(item, secrets) for item in value] if isinstance(value, list) else value
-
-
-def _dormant(name: str) -> ServerStatus:
-    return ServerStatus(
-        name=name,
-        state=ServerState.DORMANT,
-        reason=None,
-        since=0.0,
-        generation=0,
-        protocol_version=None,
-        server_info=None,
-        pid=None,
-        tools=0,
-        refused=FrozenMapping(),
-        restarts=0,
-        calls_in_flight=0,
-        awaiting_approval=0,
-        bytes_in=0,
-        bytes_out=0,
-        stderr_tail="",
-        last_error=None,
-        exit_code=None,
     )

@@ -16,12 +16,10 @@ the effects confirm. Not here: what is allowed (`permissions`), what a server do
 are (`calls`).
 """
 
-import functools
 import inspect
 import json
 import math
-import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import anyio
@@ -35,18 +33,20 @@ from deputy_mcp._core.errors import (
     CallTimeoutError,
     InvalidArgumentsError,
     NotAllowlistedError,
-    PermissionDeniedError,
     WaitTimeoutError,
 )
 from deputy_mcp._core.frozen import check_number
-from deputy_mcp._core.permissions import Allow, Ask, Deny, Judged, Permissions, tighten
+from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions
 from deputy_mcp._core.sanitizing import clean_line, clean_text
 from deputy_mcp._runtime.approval import Approver, ask_person
+from deputy_mcp._runtime.deciding import decide_with_callbacks, denied_error, effective_permissions
+from deputy_mcp._runtime.faults import translate
 from deputy_mcp._runtime.handles import Caller, McpTool, Progress, near_names
+from deputy_mcp._runtime.listing import LostWhileVerifyingError
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.schemas import SchemaChecker
-from deputy_mcp._runtime.server import LostWhileVerifyingError, ServerTask
-from deputy_mcp._runtime.session import Session, translate
+from deputy_mcp._runtime.server import ServerTask
+from deputy_mcp._runtime.session import Session
 from deputy_mcp._runtime.transports.link import CallRecord, LinkError
 
 MOST_CHECKERS = 8_192
@@ -59,18 +59,6 @@ Stage = Literal["waiting", "callback", "sending"]
 
 
 @frozen(kw_only=True)
-class CallContext:
-    """What `can_use_tool` is told beside the tool and the arguments."""
-
-    server: str
-    tool: str
-    public_name: str
-    effects: Effects
-    decision: Allow | Ask
-    """What the permissions decided; the callback can only tighten it."""
-
-
-@frozen(kw_only=True)
 class Target:
     """What a call is judged by: a tool's facts, or a capability's."""
 
@@ -80,48 +68,6 @@ class Target:
     findings: tuple[Finding, ...]
     digest: str | None
     facts: ToolFacts | None = field(default=None, repr=False)
-
-
-def effective_permissions(given: Iterable[Permissions | None]) -> Permissions:
-    """`&` over those given; `Permissions()`, the floor, where none was."""
-    shares = [share for share in given if share is not None]
-    return functools.reduce(operator.and_, shares) if shares else Permissions()
-
-
-async def decide_with_callbacks(
-    permissions: Permissions, judged: Judged, shown: Any, arguments_json: bytes, *, server: str, tool: str
-) -> Allow | Ask | Deny:
-    """`decide`, then every `can_use_tool`, each with a copy of the arguments and only able to tighten."""
-    decision = permissions.decide(judged)
-    for callback in permissions.callbacks:
-        if isinstance(decision, Deny):
-            break
-
-        context = CallContext(
-            server=server, tool=tool, public_name=judged.name, effects=judged.effects, decision=decision
-        )
-        answer: object
-        try:
-            answer = callback(shown, json.loads(arguments_json), context)
-            if inspect.isawaitable(answer):
-                answer = await answer
-        except Exception as error:  # noqa: BLE001 # a crashing callback denies
-            answer = Deny(f"needs the agreement of can_use_tool, which failed with {type(error).__name__}")
-
-        decision = tighten(decision, answer)
-
-    return decision
-
-
-def denied_error(decision: Deny, *, name: str, server: str | None, tool: str) -> PermissionDeniedError:
-    """The error of a Deny, logged. Its text names what would have to be granted."""
-    log_event("denied", server=server, tool=tool, code=decision.code)
-    return PermissionDeniedError(
-        f"{name} is not permitted: {decision.reason.removeprefix(name + ' ')}",
-        decision=decision,
-        server=server,
-        tool=tool,
-    )
 
 
 class Gate:

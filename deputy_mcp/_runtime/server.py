@@ -14,11 +14,9 @@ import anyio
 import anyio.abc
 from mcp import MCPError
 
-from deputy_mcp._core.catalog import Pinned, Refusal, Vetting, vet_listing
 from deputy_mcp._core.config import CustomServer, HttpServer, Limits, RestartPolicy, Server, StdioServer
 from deputy_mcp._core.errors import (
     DeputyError,
-    PinMismatchError,
     QuarantinedError,
     RestartLimitError,
     StartError,
@@ -26,6 +24,7 @@ from deputy_mcp._core.errors import (
 )
 from deputy_mcp._core.lifecycle import Ending, EndKind, Event, Lifecycle, ServerState, cooled_at
 from deputy_mcp._core.sanitizing import clean_line, known_secrets, mask_secrets
+from deputy_mcp._runtime.listing import Listing
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.session import (
     DiedOnProbeError,
@@ -33,7 +32,6 @@ from deputy_mcp._runtime.session import (
     ListingError,
     NegotiationError,
     Session,
-    check_header_annotations,
     open_session,
 )
 from deputy_mcp._runtime.transports.custom import open_custom
@@ -41,15 +39,6 @@ from deputy_mcp._runtime.transports.http import open_http
 from deputy_mcp._runtime.transports.link import ChangeKind, Link, LinkError, Traffic
 from deputy_mcp._runtime.transports.sse import open_sse
 from deputy_mcp._runtime.transports.stdio import open_stdio
-
-DEBOUNCE_SECONDS = 0.1
-"""A change is followed after so long, so that a burst costs one listing; a waiting call does not wait for it."""
-
-VERIFY_INTERVAL_SECONDS = 300
-"""A listing older than this is fetched again before a call, whether the server announced a change or not."""
-
-RELIST_BACKOFF_SECONDS = 1.0
-"""After a failed re-listing; calls are refused meanwhile, because nothing proves that their tools are unchanged."""
 
 MOST_FORGETTINGS = 5
 """Sessions that a server may forget within a restart window before that counts as a loss."""
@@ -64,10 +53,6 @@ class Owner(Protocol):
         """Something happened that people may want to know."""
 
 
-class LostWhileVerifyingError(Exception):
-    """The server went away during a re-listing: no mismatch, the call waits for the restart."""
-
-
 class ServerTask:
     """See the module. Made by the connection; `run` is the task's body."""
 
@@ -75,8 +60,7 @@ class ServerTask:
     #   life                    where it stands, and the memory of its deaths
     #   link, session           what it owns while it owns something
     #   generation, load        sessions so far; deliberate reloads so far
-    #   pins, vetting, era      what the first listing was; the last judged listing; the remembered protocol era
-    #   _listings, _listed, …   the numbers of the last re-listing begun, finished, failed; whether one is due
+    #   listing, _era           its tools, judged and pinned; the remembered protocol era
     #   timeouts, forgettings   calls that timed out with nothing read; when sessions were forgotten
     #   _stir, _scope, _done    the wake-up of everybody who waits; the life's scope; attempts finished
     def __init__(
@@ -93,8 +77,7 @@ class ServerTask:
         self.session: Session | None = None
         self.generation = 0
         self.load = 0
-        self.pins: Mapping[str, Pinned] | None = None
-        self.vetting: Vetting | None = None
+        self.listing = Listing(self)
         self.collisions: frozenset[str] = frozenset()
         self.last_error: str | None = None
         self.exit_code: int | None = None
@@ -114,12 +97,6 @@ class ServerTask:
         self._done = 0
         self._closed = False
         self._forgotten = anyio.Event()
-        self._due = False
-        self._hurry = anyio.Event()
-        self._listings = 0
-        self._listed = 0
-        self._list_failed = 0
-        self._listed_at = 0.0
 
     # -- what everybody may ask ----------------------------------------------------------------------------------
 
@@ -167,6 +144,14 @@ class ServerTask:
         """Wake everybody who waits for this server."""
         self._stir.set()
         self._stir = anyio.Event()
+
+    def tell(self, kind: str, **facts: Any) -> None:
+        """Tell the connection what happened."""
+        self._owner.on_server(kind, self, **facts)
+
+    async def changed(self) -> None:
+        """Return at the next change of anything here."""
+        await self._stir.wait()
 
     async def wait_until(self, reached: Callable[[], bool]) -> None:
         """Return when `reached()` holds; looked at after every change."""
@@ -231,8 +216,7 @@ class ServerTask:
 
     def on_change(self, kind: ChangeKind) -> None:
         if kind == "tools":
-            self._due = True
-            self.stir()
+            self.listing.note_change()
 
     def on_noise(self, sample: str) -> None:
         traffic = self.link.traffic if self.link is not None else None
@@ -460,7 +444,7 @@ class ServerTask:
         self.stir()
         outcome: Ending | Literal["forgotten"] = "forgotten"
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._follow, session)
+            tasks.start_soon(self.listing.run_follow, session)
             tasks.start_soon(session.run_listen, lambda: self.on_change("tools"))
 
             async def end_when_forgotten() -> None:
@@ -482,8 +466,7 @@ class ServerTask:
             self.protocol_version = session.version
             self.server_info = session.server_info
             self.step(Event.OPENED)
-            entries = await self._list(session)
-            return self._vet(entries, session)
+            return await self.listing.take(session)
         except DiedOnProbeError:
             self._era = "legacy"
             return "again"
@@ -491,7 +474,7 @@ class ServerTask:
             kind = EndKind.REFUSED if error.refused else EndKind.LOST
             return Ending(kind, code="protocol", detail=self.masked(str(error)))
         except ListingError as error:
-            return self._no_listing(str(error))
+            return self.listing.refuse(str(error))
         except LinkError as error:
             loss = None
             if error.fault == "lost":
@@ -503,116 +486,9 @@ class ServerTask:
             return Ending(EndKind.LOST, code=code, detail=self.masked(detail))
         except MCPError as error:
             if self.life.state is ServerState.VETTING:
-                return self._no_listing(f"tools/list failed with error {error.code}: {error.message}")
+                return self.listing.refuse(f"tools/list failed with error {error.code}: {error.message}")
 
             self._era = None
             return Ending(
                 EndKind.LOST, code="handshake_failed", detail=self.masked(f"error {error.code}: {error.message}")
             )
-
-    def _no_listing(self, detail: str) -> Ending:
-        # Before the first vetting nothing is known of the server, and a person must look; later it is a loss.
-        kind = EndKind.REFUSED if self.pins is None else EndKind.LOST
-        return Ending(kind, code="no_listing", detail=self.masked(f"it gives no usable listing: {detail}"))
-
-    async def _list(self, session: Session) -> list[Any]:
-        try:
-            return await session.list_tools(self.limits)
-        except LinkError:
-            raise
-        except MCPError:
-            if session.offers_tools:
-                raise
-
-            return []  # it declares no tools and answers accordingly
-
-    def _vet(self, entries: list[Any], session: Session) -> Ending | None:
-        """Judge a listing and take it; the ending when a first one cannot be taken."""
-        vetting = vet_listing(
-            self.name,
-            entries,
-            allowlist=self.spec.tools,
-            pins=self.pins,
-            host_annotations=self.spec.annotations,
-            trusted=self.spec.trust_annotations,
-            max_description_bytes=self.limits.max_description_bytes,
-            entry_check=check_header_annotations if session.modern else _accept,
-        )
-        if self.pins is None and vetting.missing:
-            missing = ", ".join(clean_line(name, 60) for name in vetting.missing)
-            return Ending(EndKind.REFUSED, code="tool_missing", detail=f"it does not offer the allowlisted {missing}")
-
-        self.pins = vetting.pins
-        self.vetting = vetting
-        self._listed_at = anyio.current_time()
-        self._owner.on_server("listing", self, tools=len(vetting.tools), refused=len(vetting.refused))
-        for unknown in set(self.spec.annotations) - set(vetting.tools) - {"resources/read", "prompts/get"}:
-            self._owner.on_server("warning", self, detail=f"annotations name a tool it does not offer: {unknown}")
-
-        return None
-
-    # -- following changes ---------------------------------------------------------------------------------------
-
-    async def _follow(self, session: Session) -> None:
-        """Re-list when a change was told or a call wants it verified; outside the receive path, debounced."""
-        while True:
-            await self.wait_until(lambda: self._due)
-            with anyio.move_on_after(DEBOUNCE_SECONDS):
-                await self._hurry.wait()
-
-            self._hurry = anyio.Event()
-            self._due = False
-            self._listings += 1
-            number = self._listings
-            problem: str | None = None
-            with anyio.move_on_after(self.limits.call_timeout_seconds) as timer:
-                try:
-                    self._vet(await self._list(session), session)
-                except (MCPError, ListingError) as error:
-                    problem = str(error)
-
-            if timer.cancelled_caught:
-                problem = "it did not list its tools in time"
-
-            if problem is None:
-                self._listed = number
-                self.step(Event.CHANGED)
-            else:
-                self._list_failed = number
-                self._due = True
-                self.last_error = self.masked(f"re-listing failed: {problem}")
-                log_event("relisting_failed", level="warning", server=self.name, detail=self.last_error)
-
-            self.stir()
-            if problem is not None:
-                await anyio.sleep(RELIST_BACKOFF_SECONDS)
-
-    async def verify(self, session: Session) -> None:
-        """Return when the tools were compared with their pins as `verify="change"` asks. Raises `PinMismatchError`.
-
-        A call shares only a listing requested after it came here.
-        """
-        old = anyio.current_time() - self._listed_at > VERIFY_INTERVAL_SECONDS
-        if not self._due and self._listings == self._listed and not old:
-            return
-
-        wanted = self._listings + 1
-        self._due = True
-        self._hurry.set()
-        self.stir()
-        while self._listed < wanted:
-            if self.session is not session:
-                raise LostWhileVerifyingError
-
-            if self._list_failed >= wanted:
-                raise PinMismatchError(
-                    f"the tools of server {self.name!r} could not be verified: {self.last_error}",
-                    server=self.name,
-                    code="pin_unverified",
-                )
-
-            await self._stir.wait()
-
-
-def _accept(_: Mapping[str, Any]) -> Refusal | None:
-    return None

@@ -43,16 +43,8 @@ from pydantic import ValidationError
 
 from deputy_mcp._core.catalog import Refusal
 from deputy_mcp._core.config import Limits
-from deputy_mcp._core.errors import (
-    CallError,
-    HttpStatusError,
-    MalformedReplyError,
-    RemoteError,
-    ResultTooLargeError,
-    ServerLostError,
-)
 from deputy_mcp._core.messages import Reply
-from deputy_mcp._core.sanitizing import clean_line, mask_secrets
+from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.transports.link import CallRecord, Link, LinkError, MintingDispatcher
 from deputy_mcp._version import __version__
 
@@ -379,71 +371,6 @@ def check_header_annotations(raw_tool: Mapping[str, Any]) -> Refusal | None:
     """2026-07-28: a client must not use a tool whose `x-mcp-header` annotations are invalid."""
     reason = find_invalid_x_mcp_header(raw_tool.get("inputSchema"))
     return None if reason is None else Refusal(code="invalid_header_annotation", reason=clean_line(reason))
-
-
-def translate(
-    error: MCPError,
-    record: CallRecord,
-    link: Link,
-    *,
-    server: str,
-    tool: str | None,
-    limits: Limits,
-    secrets: tuple[str, ...],
-    stopping: bool,
-) -> CallError:
-    """The transport's or the server's error as one of ours, clean and masked."""
-
-    def safe(text: str, most: int = 500) -> str:
-        return mask_secrets(clean_line(text, most), secrets)
-
-    outcome: Literal["not_sent", "unknown"] = "unknown" if record.sent else "not_sent"
-    if not isinstance(error, LinkError):
-        text = safe(error.message) or "no message"
-        return RemoteError(
-            f"server {server!r} answered with error {error.code}: {text}",
-            rpc_code=error.code,
-            message=text,
-            details=error.data,
-            server=server,
-            tool=tool,
-        )
-
-    match error.fault:
-        case "too_large":
-            return ResultTooLargeError(
-                f"the reply of server {server!r} passed max_message_bytes or max_message_values: {error.detail}",
-                limit_bytes=limits.max_message_bytes,
-                seen_bytes=error.seen_bytes,
-                server=server,
-                tool=tool,
-            )
-        case "malformed":
-            return MalformedReplyError(
-                f"server {server!r} gave no valid reply: {safe(error.detail)}", server=server, tool=tool
-            )
-        case "http":
-            assert record.status is not None
-            hint = f" {safe(error.detail)}" if error.detail else ""
-            return HttpStatusError(
-                f"server {server!r} answered with HTTP status {record.status}{hint}",
-                status=record.status,
-                excerpt=mask_secrets(record.excerpt, secrets),
-                retry_after_seconds=record.retry_after_seconds,
-                server=server,
-                tool=tool,
-            )
-
-    codes = {"dropped": "connection_dropped", "forgotten": "session_lost", "unreachable": "connection_refused"}
-    return ServerLostError(
-        f"server {server!r} was lost: {safe(error.detail)}",
-        exit_code=link.exit_code,
-        stderr_tail=link.stderr_tail,
-        server=server,
-        tool=tool,
-        code="stopped" if stopping else codes.get(error.fault, "server_lost"),
-        outcome=outcome,
-    )
 
 
 def was_repaired(record: CallRecord) -> bool:

@@ -262,6 +262,8 @@ def contrary_verbs_at_once() -> None:
             await said_at_once(c, "reload", "kill", "start", "reload")
             await c.stop("a")
             await said_at_once(c, "reload", "stop", "start", "kill", "reload", "start")
+            await c.stop("a")
+            await said_at_once(c, "reload", "reload", "reload", "reload", "reload")
 
     asyncio.run(main())
 

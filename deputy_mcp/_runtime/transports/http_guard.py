@@ -12,8 +12,7 @@ It is not a client: it knows nothing of sessions or eras.
 import contextlib
 import inspect
 import json
-import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -36,6 +35,7 @@ from deputy_mcp._core.messages import (
     read_message,
 )
 from deputy_mcp._core.sanitizing import clean_line, clean_text
+from deputy_mcp._runtime.transports.decoding import BadEncodingError, BoundedBody, decoded
 from deputy_mcp._runtime.transports.link import CallRecord, Hooks, Traffic
 from deputy_mcp._runtime.transports.stream_dispatcher import CHANGES
 
@@ -59,8 +59,6 @@ GET_BACKOFF_SECONDS = (1, 2, 4, 8, 16, 30)
 
 NO_STREAM = frozenset({404, 405, 406, 501})
 """Statuses by which a server says that it has no stream of its own."""
-
-READ_SLICE = 64 * 1024
 
 
 @attrs.define
@@ -209,14 +207,14 @@ class Guard(httpx2.AsyncBaseTransport):
         """The decoded body, and whether it is all of it; a failure on the way is put into the record."""
         body = bytearray()
         try:
-            async for piece in self.decoded(response):
+            async for piece in decoded(response, self._traffic):
                 body += piece
                 if len(body) > most:
                     return bytes(body), False
         except httpx2.TransportError as error:
             record.fault = "dropped"
             record.detail = _describe(error)
-        except _BadEncoding as error:
+        except BadEncodingError as error:
             record.fault = "malformed"
             record.detail = str(error)
         finally:
@@ -328,60 +326,11 @@ class Guard(httpx2.AsyncBaseTransport):
         self._on_secret(text)
         return text
 
-    async def decoded(self, response: httpx2.Response) -> AsyncGenerator[bytes, None]:
-        """The body's bytes as the server meant them, a bounded slice at a time (a compressed bomb stays a trickle)."""
-        encoding = response.headers.get("content-encoding", "identity").strip().lower()
-        if encoding not in ("identity", "", "gzip", "x-gzip", "deflate"):
-            raise _BadEncoding(f"it used the content encoding {clean_line(encoding, 40)}, which was not offered")
-
-        decoder = zlib.decompressobj(47) if encoding not in ("identity", "") else None
-        assert isinstance(response.stream, httpx2.AsyncByteStream)
-        async for chunk in response.stream:
-            self._traffic.bytes_in += len(chunk)
-            if decoder is None:
-                yield chunk
-                continue
-
-            while chunk:
-                try:
-                    piece = decoder.decompress(chunk, READ_SLICE)
-                except zlib.error as error:
-                    raise _BadEncoding(f"its compressed body is broken: {error}") from None
-
-                if piece:
-                    yield piece
-
-                chunk = decoder.unconsumed_tail
-
     def _bounded(self, response: httpx2.Response, *, most: int | None = 1024 * 1024) -> httpx2.Response:
-        stream = _Bounded(self, response, most)
+        stream = BoundedBody(decoded(response, self._traffic), response, most)
         return httpx2.Response(
             response.status_code, headers=_plain(response.headers), stream=stream, request=response.request
         )
-
-
-class _BadEncoding(Exception):
-    pass
-
-
-class _Bounded(httpx2.AsyncByteStream):
-    """A decoded body that ends at a bound, None: it is bounded by who reads it."""
-
-    def __init__(self, guard: Guard, response: httpx2.Response, most: int | None) -> None:
-        self._guard, self._response, self._left = guard, response, most
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        with contextlib.suppress(_BadEncoding):
-            async for piece in self._guard.decoded(self._response):
-                if self._left is not None:
-                    self._left -= len(piece)
-                    if self._left < 0:
-                        return
-
-                yield piece
-
-    async def aclose(self) -> None:
-        await self._response.aclose()
 
 
 class _Events(httpx2.AsyncByteStream):
@@ -392,7 +341,7 @@ class _Events(httpx2.AsyncByteStream):
         self._response = response
         self._record = record
         self._framer = EventFramer(guard._limits.max_message_bytes)
-        self._pieces = guard.decoded(response)
+        self._pieces = decoded(response, guard._traffic)
         self._answered = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -410,7 +359,7 @@ class _Events(httpx2.AsyncByteStream):
                     # Hung up at the limit: how much more would have come is not worth reading.
                     self._overflow(self._framer.seen_bytes)
                     return
-        except _BadEncoding as error:
+        except BadEncodingError as error:
             if self._record is not None:
                 self._record.fault, self._record.detail = "malformed", str(error)
         except httpx2.TransportError as error:
@@ -473,7 +422,7 @@ class _Events(httpx2.AsyncByteStream):
             # it each answer would cost a new one.
             with (
                 anyio.move_on_after(DRAIN_SECONDS, shield=True),
-                contextlib.suppress(httpx2.TransportError, _BadEncoding),
+                contextlib.suppress(httpx2.TransportError, BadEncodingError),
             ):
                 await anext(self._pieces, None)
 
