@@ -23,7 +23,7 @@ class Printer:
         if self._console is None:
             print(text, file=self._stream, flush=True)
         else:
-            self._console.print(text, style=STYLES.get(style, ""), markup=False, highlight=False, soft_wrap=True)
+            self._console.print(text, style=STYLES.get(style, ""), markup=False, highlight=False)
 
     def table(
         self,
