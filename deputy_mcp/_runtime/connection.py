@@ -37,7 +37,7 @@ from deputy_mcp._runtime.faults import translate
 from deputy_mcp._runtime.gate import Gate, Target
 from deputy_mcp._runtime.handles import McpTool, Progress, PromptResult, ResourceResult, ToolResult, make_handle
 from deputy_mcp._runtime.log import log_event
-from deputy_mcp._runtime.owner import Owner
+from deputy_mcp._runtime.owner import LazyCoroutine, Owner
 from deputy_mcp._runtime.results import finish_prompt, finish_resource, finish_tool
 from deputy_mcp._runtime.server import ServerTask
 from deputy_mcp._runtime.session import METHODS, ListingError, ListKind, Page
@@ -158,7 +158,7 @@ class McpConnection:
         try:
             async with anyio.create_task_group() as group:
                 for task in self._tasks.values():
-                    group.start_soon(task.run, name=f"deputy_mcp server {task.name}")
+                    group.start_soon(LazyCoroutine, task.run, name=f"deputy_mcp server {task.name}")
         finally:
             self._closed = True
             self._spill.remove()

@@ -8,7 +8,8 @@ loop; see docs/decisions/0002-owner-task.md.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, NoReturn
 
 import anyio
 
@@ -20,7 +21,6 @@ class Owner:
     def __init__(self) -> None:
         self.done = anyio.Event()
         self.error: BaseException | None = None
-        self._scope = anyio.CancelScope()
         self._task: object = None
 
     def start(self, body: Callable[[], Awaitable[None]], name: str) -> None:
@@ -34,10 +34,6 @@ class Owner:
         else:
             self._task = loop.create_task(self._run(body), name=name)
 
-    def cancel(self) -> None:
-        """Give up the body; it cleans up after itself."""
-        self._scope.cancel()
-
     async def wait(self) -> None:
         """Return when it is over. Shielded: what it owns is taken down in bounded time, and nothing may be left."""
         with anyio.CancelScope(shield=True):
@@ -45,9 +41,31 @@ class Owner:
 
     async def _run(self, body: Callable[[], Awaitable[None]]) -> None:
         try:
-            with self._scope:
-                await body()
+            await body()
         except Exception as error:  # noqa: BLE001 # told by `error`: nobody awaits this task itself
             self.error = error
         finally:
             self.done.set()
+
+
+class LazyCoroutine(Coroutine[Any, Any, None]):
+    """A coroutine that is made when it is first awaited; for a task group's `start_soon`.
+
+    A loop that ends cancels tasks that have not begun yet. A task group's task then drops the coroutine it was given
+    without having awaited it, and Python would say so on stderr.
+    """
+
+    def __init__(self, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._body = body
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._body().__await__()
+
+    def send(self, value: Any) -> NoReturn:
+        raise NotImplementedError("it is awaited, not driven")
+
+    def throw(self, *error: Any) -> NoReturn:
+        raise NotImplementedError("it is awaited, not driven")
+
+    def close(self) -> None:
+        """Nothing was made, so nothing is closed."""

@@ -293,6 +293,9 @@ class ServerTask:
                 match self.life.state:
                     case ServerState.STARTING:
                         await self._live()
+                    case ServerState.CLOSING:
+                        # Told to end before this task had its turn: nothing was opened yet.
+                        self._end_attempt()
                     case ServerState.BACKING_OFF:
                         await self._back_off()
                     case ServerState.STOPPED if self._closed:
@@ -328,6 +331,10 @@ class ServerTask:
             self._lose(self._overdue(), None)
 
         self._scope = None
+        self._end_attempt()
+
+    def _end_attempt(self) -> None:
+        """Nothing is owned any more."""
         self.step(Event.CLOSED)
         self._done += 1
         self.stir()

@@ -78,18 +78,21 @@ FIRST_TURNS = {
     "reloaded_in_the_first_turn_of_the_start": "stopped ready",
     "contrary_verbs_at_once": "stopped ready " * 4,
 }
-"""What each prints. In a program of their own, because one that fails may hold its loop for ever."""
+"""What each prints."""
 
 
-@pytest.mark.parametrize("program", FIRST_TURNS)
+@pytest.mark.parametrize("programs", [tuple(FIRST_TURNS)[:2], tuple(FIRST_TURNS)[2:]], ids=["leaving", "verbs"])
 @within(15)
 async def test_what_is_said_before_a_server_s_own_task_has_its_first_turn_counts_as_well(
-    bench: Bench, program: str
+    bench: Bench, programs: tuple[str, ...]
 ) -> None:
-    """A start taken back in the turn in which it was asked for ends in STOPPED, and everybody gets an answer."""
-    done = await run(bench, (program,), stdio_entries(bench))
-    assert ("", 0) == (done.stderr.decode(), done.returncode)
-    assert [*FIRST_TURNS[program].split(), "ends", program] == done.stdout.decode().split()
+    """A start taken back in the turn in which it was asked for ends in STOPPED, and everybody gets an answer.
+
+    In programs of their own, because one that fails may hold its loop for ever.
+    """
+    done = await run(bench, programs, stdio_entries(bench))
+    expected = "".join(f"{FIRST_TURNS[program]} ends {program} " for program in programs).split()
+    assert ("", expected, 0) == (done.stderr.decode(), done.stdout.decode().split(), done.returncode)
     assert set() == await gone(bench.living())
 
 
