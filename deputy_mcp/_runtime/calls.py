@@ -160,7 +160,8 @@ class ToolCall(Call):
 
     def _headers(self, target: Target, arguments_json: bytes) -> dict[str, str]:
         assert target.facts is not None
-        return header_parameters(target.facts.raw, json.loads(arguments_json))
+        mapping = self._gate.header_map(target.facts)
+        return header_parameters(mapping, json.loads(arguments_json)) if mapping else {}
 
     async def _permit(self, target: Target, arguments_json: bytes) -> Allow | Ask:
         if self._handle is None:

@@ -46,7 +46,7 @@ from deputy_mcp._runtime.listing import LostWhileVerifyingError
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.schemas import SchemaChecker
 from deputy_mcp._runtime.server import ServerTask
-from deputy_mcp._runtime.session import Session
+from deputy_mcp._runtime.session import HeaderMap, Session, header_map
 from deputy_mcp._runtime.transports.link import CallRecord, LinkError
 
 MOST_CHECKERS = 8_192
@@ -54,6 +54,8 @@ MOST_CHECKERS = 8_192
 
 MOST_STATE_ROUNDS = 10
 """Rounds in which a server (2026-07-28) may ask to be asked again with its state, without coming to an end."""
+
+_encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 Stage = Literal["waiting", "callback", "sending"]
 
@@ -73,7 +75,7 @@ class Target:
 class Gate:
     """What all calls of one connection share: its servers, its permissions, its approver, its compiled schemas."""
 
-    # Mutable state: compiled schemas by digest and side.
+    # Mutable state: compiled schemas by digest and side, header maps by digest.
     def __init__(
         self, servers: Mapping[str, ServerTask], *, permissions: Permissions | None, approver: Approver | None
     ) -> None:
@@ -81,6 +83,7 @@ class Gate:
         self.approver = approver
         self._permissions = permissions
         self._checkers: dict[tuple[str, str], SchemaChecker] = {}
+        self._header_maps: dict[str, HeaderMap] = {}
 
     def server(self, name: str) -> ServerTask:
         """The server's task. Raises `NotAllowlistedError` with names that look alike."""
@@ -110,8 +113,17 @@ class Gate:
         if found is None:
             if len(self._checkers) >= MOST_CHECKERS:
                 self._checkers.clear()
+                self._header_maps.clear()
 
             found = self._checkers[key] = SchemaChecker(facts.raw[side])
+
+        return found
+
+    def header_map(self, facts: ToolFacts) -> HeaderMap:
+        """Which arguments of a tool are mirrored in HTTP headers; found once."""
+        found = self._header_maps.get(facts.digest)
+        if found is None:
+            found = self._header_maps[facts.digest] = header_map(facts.raw)
 
         return found
 
@@ -202,7 +214,7 @@ class Call:
             raise InvalidArgumentsError(f"the arguments of {target.name} must be an object with text keys", **names)
 
         try:
-            encoded = json.dumps(dict(self._arguments), separators=(",", ":"), allow_nan=False).encode()
+            encoded = _encoder.encode(dict(self._arguments)).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidArgumentsError(f"the arguments of {target.name} are no JSON: {error}", **names) from None
 

@@ -86,7 +86,7 @@ class ServerTask:
         self.protocol_version: str | None = None
         self.calls_in_flight = 0
         self.awaiting_approval = 0
-        self.slots = anyio.Semaphore(limits.max_concurrent_calls)
+        self.slots = anyio.Semaphore(limits.max_concurrent_calls, fast_acquire=True)
         self._era: Era | None = None
         self._past = Traffic()
         self._timeouts = 0

@@ -361,10 +361,17 @@ async def open_session(link: Link, server: str) -> AsyncIterator[Session]:
         yield Session(link, dispatcher, client, server)
 
 
-def header_parameters(raw_tool: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, str]:
-    """The HTTP headers that mirror arguments, for a tool whose schema asks for them (2026-07-28)."""
-    mapping = x_mcp_header_map(raw_tool.get("inputSchema"))
-    return mcp_param_headers(mapping, arguments) if mapping else {}
+HeaderMap = Mapping[tuple[str, ...], str]
+
+
+def header_map(raw_tool: Mapping[str, Any]) -> HeaderMap:
+    """Which arguments of a tool are mirrored in which HTTP headers (2026-07-28); empty for most tools."""
+    return x_mcp_header_map(raw_tool.get("inputSchema"))
+
+
+def header_parameters(mapping: HeaderMap, arguments: Mapping[str, Any]) -> dict[str, str]:
+    """The HTTP headers that mirror `arguments`."""
+    return mcp_param_headers(mapping, arguments)
 
 
 def check_header_annotations(raw_tool: Mapping[str, Any]) -> Refusal | None:
@@ -378,8 +385,12 @@ def was_repaired(record: CallRecord) -> bool:
     return isinstance(record.answer, Reply) and record.answer.repaired
 
 
+_encoder = json.JSONEncoder(separators=(",", ":"))
+"""One for all: `json.dumps` with separators would make a new one for each value."""
+
+
 def _encode(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    return _encoder.encode(value).encode()
 
 
 def _first_problem(error: ValidationError) -> str:

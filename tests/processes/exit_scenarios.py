@@ -22,6 +22,7 @@ from deputy_mcp import (
     RestartPolicy,
     StdioServer,
     ToolResult,
+    UnavailableError,
 )
 
 OPTIONS: dict[str, Any] = {

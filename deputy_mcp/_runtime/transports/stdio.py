@@ -195,14 +195,15 @@ class PipeChannel:
 
     async def receive(self) -> list[Message]:
         while True:
-            # The time bound of a flood must hold even when the peer then writes nothing at all.
-            wait = None if self._overflow_since is None else FLOOD_SECONDS
-            chunk = b""
-            with anyio.move_on_after(wait) as timer:
+            if self._overflow_since is None:
                 chunk = await _read_some(self._stdout, READ_BYTES)
+            else:
+                # The time bound of a flood must hold even when the peer then writes nothing at all.
+                with anyio.move_on_after(FLOOD_SECONDS) as timer:
+                    chunk = await _read_some(self._stdout, READ_BYTES)
 
-            if timer.cancelled_caught:
-                return self._flood("does not end")
+                if timer.cancelled_caught:
+                    return self._flood("does not end")
 
             if not chunk:
                 self.ended.set()
@@ -341,16 +342,20 @@ async def _spawn(spec: StdioServer, child: list[int], mark: str) -> anyio.abc.Pr
 
 async def _read_some(fd: int, most: int) -> bytes:
     """Up to `most` bytes; b"" at the end, which a vanished pipe is too."""
+    waited = False
     while True:
         try:
             chunk = os.read(fd, most)
         except BlockingIOError:
             await anyio.wait_readable(fd)
+            waited = True
         except OSError:
             return b""
         else:
-            # A peer that is always readable must not hold the loop.
-            await anyio.lowlevel.checkpoint()
+            if not waited:
+                # A peer that is always readable must not hold the loop.
+                await anyio.lowlevel.checkpoint()
+
             return chunk
 
 
