@@ -3,6 +3,9 @@
 It decides in synchronous methods and leaves the acting to one task per server, inside one owner task. It may be
 entered, used and closed from any task, in any order, twice; one bad server never harms another; nothing it started
 outlives it.
+
+Longer than 400 lines because it is the front of the house: each public method stands here with its whole promise, and
+the work is done behind it.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -21,7 +24,6 @@ from deputy_mcp._core.errors import (
     ConfigError,
     MalformedReplyError,
     NotAllowlistedError,
-    StartError,
     UnavailableError,
     WaitTimeoutError,
 )
@@ -43,6 +45,7 @@ from deputy_mcp._runtime.server import ServerTask
 from deputy_mcp._runtime.session import METHODS, ListingError, ListKind, Page
 from deputy_mcp._runtime.spill import Spill
 from deputy_mcp._runtime.status import ConnectionEvent, EventReader, ServerStatus, dormant, snapshot
+from deputy_mcp._runtime.steering import bring_up, reload, start_error, wait_down
 from deputy_mcp._runtime.transports.link import CallRecord, LinkError
 
 
@@ -166,7 +169,7 @@ class McpConnection:
     def _check_required(self) -> None:
         for task in self._tasks.values():
             if task.spec.required and task.state is not ServerState.READY:
-                raise _start_error(task, "the required server")
+                raise start_error(task, "the required server")
 
     def _warn_unmatched(self) -> None:
         names = [handle.name for handles in self._handles.values() for handle in handles]
@@ -452,47 +455,30 @@ class McpConnection:
     async def start(self, server: str) -> None:
         """Start a server that is down and return when it is READY. Raises `UnavailableError`."""
         task = self._task(server)
-        await self._bring_up(task, Event.START)
+        await bring_up(task, Event.START)
 
     async def stop(self, server: str) -> None:
         """End a server on request; its calls fail with code `stopped`. Returns when nothing of it is left."""
         task = self._task(server)
         task.step(Event.STOP)
-        await self._wait_down(task)
+        await wait_down(task)
 
     async def kill(self, server: str) -> None:
         """End a server without courtesy, its whole tree, at once; it is not restarted."""
         task = self._task(server)
         task.kill()
-        await self._wait_down(task)
+        await wait_down(task)
 
     async def release(self, server: str) -> None:
         """A person lets a QUARANTINED or FAILED server try again; returns when it is READY, raises when it is not."""
-        await self._bring_up(self._task(server), Event.RELEASED)
+        await bring_up(self._task(server), Event.RELEASED)
 
     async def reload(self, server: str, *, repin: bool = False) -> list[McpTool]:
         """Restart a server on purpose and give its new handles; those of the earlier load become stale.
 
         `repin=True` takes the new listing as a first one. Raises `UnavailableError` when it does not come up again.
         """
-        task = self._task(server)
-        before = task.attempts
-        while not task.life.can(Event.RELOAD):
-            if task.state is ServerState.CLOSING:
-                await task.wait_until(lambda: task.state is not ServerState.CLOSING)
-            elif task.state is ServerState.DORMANT:
-                break
-            else:
-                raise task.unavailable() or UnavailableError(f"server {server!r} cannot be reloaded", server=server)
-
-        task.load += 1
-        if repin:
-            task.listing.pins = None
-
-        task.step(Event.RELOAD)
-        # A running server first goes down, which is an attempt's end too.
-        await task.wait_until(lambda: task.attempts > before and task.state is not ServerState.STARTING)
-        await self._wait_up(task)
+        await reload(self._task(server), repin=repin)
         return self.tools(server)
 
     async def supersede(self, server: str) -> None:
@@ -500,41 +486,14 @@ class McpConnection:
         task = self._tasks[server]
         task.load += 1
         task.close()
-        await self._wait_down(task)
+        await wait_down(task)
         if all(other.closed for other in self._tasks.values()):
             await self.aclose()
-
-    async def _bring_up(self, task: ServerTask, event: Event) -> None:
-        if task.state is ServerState.CLOSING:
-            await task.wait_until(lambda: task.state is not ServerState.CLOSING)
-
-        if task.state is ServerState.QUARANTINED and event is not Event.RELEASED:
-            error = task.unavailable()
-            assert error is not None
-            raise error
-
-        before = task.attempts
-        if task.step(event):
-            await task.wait_attempt(before)
-
-        await self._wait_up(task)
-
-    async def _wait_up(self, task: ServerTask) -> None:
-        """Return when the attempt under way led to READY; raise why it did not."""
-        going_up = (ServerState.STARTING, ServerState.VETTING, ServerState.CLOSING)
-        await task.wait_until(lambda: task.state not in going_up)
-        if task.state is ServerState.READY:
-            return
-
-        raise task.unavailable() or _start_error(task)
 
     def failure(self, server: str) -> UnavailableError | None:
         """Why a server is not READY, as the error a call would get; None when it is."""
         task = self._gate.server(server)
-        return None if task.state is ServerState.READY else task.unavailable() or _start_error(task)
-
-    async def _wait_down(self, task: ServerTask) -> None:
-        await task.wait_until(lambda: task.state is not ServerState.CLOSING)
+        return None if task.state is ServerState.READY else task.unavailable() or start_error(task)
 
     def __repr__(self) -> str:
         states = ", ".join(f"{name} {task.state}" for name, task in self._tasks.items())
@@ -559,14 +518,3 @@ def _check_options(servers: object, permissions: object, limits: object, restart
 
     if approver is not None and not callable(approver):
         wrong_type("approver", approver, "an async callable")
-
-
-def _start_error(task: ServerTask, what: str = "server") -> StartError:
-    why = task.last_error or str(task.state)
-    return StartError(
-        f"{what} {task.name!r} did not start: {why}",
-        server=task.name,
-        state=str(task.state),
-        reason=why,
-        stderr_tail=task.stderr_tail,
-    )

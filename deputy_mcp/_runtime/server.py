@@ -2,6 +2,8 @@
 
 Everybody else leaves it a word: they step the lifecycle (a value) and wake it; only this task enters or leaves a
 transport, a session, a process. What goes wrong inside stops at this task's edge and becomes a state and a reason.
+
+Longer than 400 lines because every line of it touches the one life: split, two rooms would share all their state.
 """
 
 import math

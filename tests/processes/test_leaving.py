@@ -321,10 +321,13 @@ async def test_a_sibling_that_fails_in_the_same_task_group_gives_only_its_own_er
         await bench.ledger.wait_call("hang")
         raise KeyError("the sibling's")
 
-    with pytest.raises(ExceptionGroup) as caught:
+    async def both() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(work())
             group.create_task(fail())
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await both()
 
     assert [KeyError] == [type(error) for error in caught.value.exceptions]
     assert set() == bench.living()

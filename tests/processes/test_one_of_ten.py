@@ -175,9 +175,8 @@ async def test_a_silent_server_costs_the_others_no_time_but_entering_waits_for_i
     seen = []
 
     async def watch() -> None:
-        async for event in connection.events():
-            if event.kind == "state":
-                seen.append((event.server, event.facts["state"]))
+        states = [event async for event in connection.events() if event.kind == "state"]
+        seen.extend((event.server, event.facts["state"]) for event in states)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch)

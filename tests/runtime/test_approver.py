@@ -252,19 +252,50 @@ async def test_edited_arguments_run_through_the_gate_again(bench: Bench) -> None
 
 
 @within(10)
-async def test_an_approver_cannot_change_what_was_approved_afterwards(bench: Bench) -> None:
-    """What is sent are the bytes that were shown, whatever is done to the objects later."""
-    kept: dict[str, Any] = {"value": ["approved"]}
+async def test_an_approver_cannot_change_what_was_approved_through_what_it_was_shown(bench: Bench) -> None:
+    """The request's arguments are a copy; what is sent are the bytes that were shown."""
 
     async def approver(request: ApprovalRequest) -> Approve:
         request.arguments["value"].append("sneaked in")
         return Approve()
 
     async with McpConnection({"a": bench.stdio()}, **options(approver)) as connection:
-        call = asyncio.create_task(connection.call_tool("a", "note", kept))
-        await asyncio.sleep(0)
-        kept["value"].append("changed by the caller")
-        assert '["approved"]' == (await call).text
+        assert '["approved"]' == (await connection.call_tool("a", "note", {"value": ["approved"]})).text
+
+
+@within(10)
+async def test_a_caller_cannot_change_what_a_person_is_approving(bench: Bench) -> None:
+    """Arguments are encoded once: changed while the person thinks, the shown ones are still the ones that are sent."""
+    person = Person()
+    given: dict[str, Any] = {"value": ["shown"]}
+    async with McpConnection({"a": bench.stdio()}, **options(person)) as connection:
+        call = asyncio.create_task(connection.call_tool("a", "note", given))
+        await person.asked.wait()
+        given["value"].append("never shown")
+        person.answer(Approve())
+        assert '["shown"]' == (await call).text
+
+    assert [{"value": ["shown"]}] == [request.arguments for request in person.requests]
+
+
+@within(10)
+async def test_an_approver_cannot_change_its_edit_afterwards(bench: Bench) -> None:
+    """The edited arguments are taken as they were when the approver returned."""
+    edit: dict[str, Any] = {"value": ["edited"]}
+    seen: list[Any] = []
+
+    async def look(tool: Any, arguments: Any, context: Any) -> None:
+        # Between the approval and the sending, the edit runs through the gate again.
+        seen.append(arguments)
+        if arguments == {"value": ["edited"]}:
+            edit["value"].append("changed later")
+
+    permissions = Permissions(write="ask", can_use_tool=look)
+    approving = options(Person(Approve(edit))) | {"permissions": permissions}
+    async with McpConnection({"a": bench.stdio()}, **approving) as connection:
+        assert '["edited"]' == (await connection.call_tool("a", "note", {"value": ["given"]})).text
+
+    assert [{"value": ["given"]}, {"value": ["edited"]}] == seen
 
 
 @within(10)

@@ -133,7 +133,7 @@ async def test_a_deadline_that_passes_before_sending_is_a_wait_timeout(bench: Be
 
 @within(10)
 async def test_a_server_that_does_not_read_holds_no_caller_past_its_deadline(bench: Bench) -> None:
-    """A megabyte for a full pipe: this call ends in time, and so does the next; when the server reads again it works."""
+    """A megabyte for a full pipe: this call ends in time, and so does the next; once it is read again, calls work."""
     async with McpConnection({"a": bench.stdio()}, **options(max_timeouts_in_row=None)) as connection:
         echo = handle(connection, "a", "echo")
         pid = pid_of(connection)

@@ -1,6 +1,7 @@
 """The order of a call: who is refused before what, and that the server's own ledger shows nothing of a refused one."""
 
 import asyncio
+import json
 import os
 import signal
 from typing import Any
@@ -121,12 +122,25 @@ async def test_what_is_sent_is_what_was_given_when_the_call_was_made(bench: Benc
 
 
 @within(10)
+async def test_what_is_sent_again_is_what_was_given_when_the_call_was_made(bench: Bench) -> None:
+    """The session was forgotten and the call is sent once more: with the same bytes, whatever became of the dict."""
+    given: dict[str, Any] = {"value": ["given"]}
+    async with (
+        bench.http({"sessions": True}) as http,
+        McpConnection({"a": http.server(protocol="legacy")}, **FULL) as connection,
+    ):
+        await connection.call_tool("a", "forget")
+        call = asyncio.create_task(connection.call_tool("a", "note", given))
+        await bench.ledger.wait("not_found", method="tools/call")
+        given["value"].append("changed")
+        assert '["given"]' == (await call).text
+
+
+@within(10)
 async def test_exotic_arguments_arrive_as_they_were(bench: Bench) -> None:
     """Large integers, floats, text of every kind, nesting, empty things: what comes back is what went."""
-    value = {"big": 2**70, "float": 0.1, "one": 1.0, "text": "ä\n\u2028\U0001f600\"\\", "none": None, "deep": [[[{}]]]}
+    value = {"big": 2**70, "float": 0.1, "one": 1.0, "text": 'ä\n\u2028\U0001f600"\\', "none": None, "deep": [[[{}]]]}
     async with McpConnection({"a": bench.stdio()}, **FULL) as connection:
-        import json
-
         assert value == json.loads((await connection.call_tool("a", "echo", {"value": value})).text)
         assert "null" == (await connection.call_tool("a", "echo", None)).text
         assert "null" == (await connection.call_tool("a", "echo")).text

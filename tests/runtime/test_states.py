@@ -1,4 +1,4 @@
-"""The state machine as a connection shows it: what `start`, `stop`, `reload`, `kill` and `release` do in every state."""
+"""The state machine as a connection shows it: what `start`, `stop`, `reload`, `kill` and `release` do where."""
 
 import asyncio
 import json
@@ -439,14 +439,16 @@ async def test_a_server_that_leaves_discover_unanswered_is_greeted_beside_it_and
 @within(10)
 async def test_a_forgotten_http_session_is_opened_anew_and_the_call_runs_once(bench: Bench, sse: bool) -> None:
     """A 404 for a session id is proof that nothing ran: a new generation, the same handle, one line in the ledger."""
-    async with bench.http({"sessions": True, "sse": sse}) as http:
-        async with McpConnection({"a": http.server(protocol="legacy")}, **FULL) as connection:
-            note = handle(connection, "a", "note")
-            await connection.call_tool("a", "forget")
-            result = await note(value=1)
-            assert ("1", 2) == (result.text, result.generation)
-            status = connection.status()["a"]
-            assert (READY, 2, 0) == (status.state, status.generation, status.restarts)
+    async with (
+        bench.http({"sessions": True, "sse": sse}) as http,
+        McpConnection({"a": http.server(protocol="legacy")}, **FULL) as connection,
+    ):
+        note = handle(connection, "a", "note")
+        await connection.call_tool("a", "forget")
+        result = await note(value=1)
+        assert ("1", 2) == (result.text, result.generation)
+        status = connection.status()["a"]
+        assert (READY, 2, 0) == (status.state, status.generation, status.restarts)
 
     assert 1 == len(bench.ledger.calls("note"))
     assert 2 == len(bench.ledger.read("got", method="initialize"))
@@ -459,12 +461,14 @@ async def test_a_forgotten_session_with_a_changed_tool_is_noticed_before_the_cal
     """The new session is listed and compared first; a tool that came back different is not called."""
     tools = tmp_path / "tools.json"
     tools.write_text(json.dumps([CATALOGUE["note"], CATALOGUE["forget"]]))
-    async with bench.http({"sessions": True, "sse": True, "tools_file": str(tools)}) as http:
-        async with McpConnection({"a": http.server(protocol="legacy")}, **FULL) as connection:
-            await connection.call_tool("a", "forget")
-            tools.write_text(json.dumps([CATALOGUE["note"] | {"title": "Another"}, CATALOGUE["forget"]]))
-            with pytest.raises(PinMismatchError):
-                await connection.call_tool("a", "note")
+    async with (
+        bench.http({"sessions": True, "sse": True, "tools_file": str(tools)}) as http,
+        McpConnection({"a": http.server(protocol="legacy")}, **FULL) as connection,
+    ):
+        await connection.call_tool("a", "forget")
+        tools.write_text(json.dumps([CATALOGUE["note"] | {"title": "Another"}, CATALOGUE["forget"]]))
+        with pytest.raises(PinMismatchError):
+            await connection.call_tool("a", "note")
 
     assert [] == bench.ledger.calls("note")
 

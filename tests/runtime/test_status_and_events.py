@@ -87,9 +87,8 @@ async def test_bytes_are_counted_over_all_sessions(bench: Bench) -> None:
 
 
 async def gather_states(connection: McpConnection, seen: list[str]) -> None:
-    async for event in connection.events():
-        if event.kind == "state":
-            seen.append(f"{event.server} {event.facts['state']}")
+    states = [event async for event in connection.events() if event.kind == "state"]
+    seen.extend(f"{event.server} {event.facts['state']}" for event in states)
 
 
 @within(10)
@@ -143,33 +142,36 @@ async def fail_to_start(connection: McpConnection, times: int) -> None:
 @within(30)
 async def test_a_slow_reader_of_events_is_told_how_many_it_lost(bench: Bench) -> None:
     """A thousand are kept; then the oldest go, and the reader learns their number where they are missing."""
-    async with McpConnection({"a": StdioServer("/nowhere/a-server", restart=NEVER)}, **FULL) as connection:
-        async with aclosing(connection.events()) as slow, aclosing(connection.events()) as other:
-            first = asyncio.ensure_future(anext(slow)), asyncio.ensure_future(anext(other))
-            await asyncio.sleep(0)
-            await fail_to_start(connection, 1)
-            for future in first:
-                assert "state" == (await future).kind
+    async with (
+        McpConnection({"a": StdioServer("/nowhere/a-server", restart=NEVER)}, **FULL) as connection,
+        aclosing(connection.events()) as slow,
+        aclosing(connection.events()) as other,
+    ):
+        first = asyncio.ensure_future(anext(slow)), asyncio.ensure_future(anext(other))
+        await asyncio.sleep(0)
+        await fail_to_start(connection, 1)
+        for future in first:
+            assert "state" == (await future).kind
 
-            # STARTING, CLOSING, FAILED for each; two of the first three are still to be read.
-            told = 2
-            for _ in range(5):
-                await fail_to_start(connection, 80)
-                told += 3 * 80
+        # STARTING, CLOSING, FAILED for each; two of the first three are still to be read.
+        told = 2
+        for _ in range(5):
+            await fail_to_start(connection, 80)
+            told += 3 * 80
 
-            for reader in (slow, other):
-                dropped = await anext(reader)
-                assert ("dropped", {"count": told - KEPT}) == (dropped.kind, dict(dropped.facts))
+        for reader in (slow, other):
+            dropped = await anext(reader)
+            assert ("dropped", {"count": told - KEPT}) == (dropped.kind, dict(dropped.facts))
 
-            kept = [await anext(slow) for _ in range(KEPT)]
-            assert {"state"} == {event.kind for event in kept}
-            assert "failed" == kept[-1].facts["state"]
-            # Nothing else is queued: the next is the next that happens.
-            following = asyncio.ensure_future(anext(slow))
-            await asyncio.sleep(0)
-            assert not following.done()
-            await fail_to_start(connection, 1)
-            assert "starting" == (await following).facts["state"]
+        kept = [await anext(slow) for _ in range(KEPT)]
+        assert {"state"} == {event.kind for event in kept}
+        assert "failed" == kept[-1].facts["state"]
+        # Nothing else is queued: the next is the next that happens.
+        following = asyncio.ensure_future(anext(slow))
+        await asyncio.sleep(0)
+        assert not following.done()
+        await fail_to_start(connection, 1)
+        assert "starting" == (await following).facts["state"]
 
 
 @within(10)
@@ -211,9 +213,8 @@ async def test_what_is_configured_and_matches_nothing_is_a_warning(bench: Bench)
     warnings: list[Any] = []
 
     async def watch() -> None:
-        async for event in connection.events():
-            if event.kind == "warning":
-                warnings.append(event.facts["detail"])
+        told = [event async for event in connection.events() if event.kind == "warning"]
+        warnings.extend(event.facts["detail"] for event in told)
 
     watching = asyncio.create_task(watch())
     await asyncio.sleep(0)

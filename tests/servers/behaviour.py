@@ -316,7 +316,7 @@ class Behaviour:
 
         def report() -> None:
             for i in range(count):
-                time.sleep(every)  # noqa: TID251 - a server that works for a while
+                time.sleep(every)
                 params = {"progressToken": token, "progress": i + 1, "total": count, "message": f"step {i + 1}"}
                 if token is not None:
                     request.send({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})

@@ -40,11 +40,11 @@ class Handler(BaseHTTPRequestHandler):
             SESSIONS.clear()
 
         modern = VERSION_KEY in (params.get("_meta") or {})
-        if CONFIG.get("sessions") and not modern and message.get("method") not in ("initialize", "server/discover"):
-            if self.headers.get("mcp-session-id") not in SESSIONS:
-                BEHAVIOUR.note("not_found", method=message.get("method"))
-                self.reply(404, b"")
-                return
+        bound = CONFIG.get("sessions") and not modern and message.get("method") not in ("initialize", "server/discover")
+        if bound and self.headers.get("mcp-session-id") not in SESSIONS:
+            BEHAVIOUR.note("not_found", method=message.get("method"))
+            self.reply(404, b"")
+            return
 
         if tool in CONFIG.get("status", {}) and tool not in REFUSED_ONCE:
             REFUSED_ONCE.add(tool)

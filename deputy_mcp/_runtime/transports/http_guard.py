@@ -11,8 +11,7 @@ It is not a client: it knows nothing of sessions or eras.
 
 import contextlib
 import inspect
-import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -22,8 +21,6 @@ import httpx2
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
 from deputy_mcp._core.config import HeaderValue, Limits
-from deputy_mcp._core.events import Event, EventFramer
-from deputy_mcp._core.framing import Oversized
 from deputy_mcp._core.messages import (
     Failure,
     Invalid,
@@ -36,6 +33,7 @@ from deputy_mcp._core.messages import (
 )
 from deputy_mcp._core.sanitizing import clean_line, clean_text
 from deputy_mcp._runtime.transports.decoding import BadEncodingError, BoundedBody, decoded
+from deputy_mcp._runtime.transports.http_events import GuardedEvents, describe, stand_in_body
 from deputy_mcp._runtime.transports.link import CallRecord, Hooks, Traffic
 from deputy_mcp._runtime.transports.stream_dispatcher import CHANGES
 
@@ -50,9 +48,6 @@ EXCERPT_BYTES = 8 * 1024
 
 NOTIFICATION_SECONDS = 1.0
 """A notification's POST gets so long. The SDK sends them in line, so one unanswered would block every later call."""
-
-DRAIN_SECONDS = 0.02
-"""After the answer an event stream may end by itself for so long; else its connection is not used again."""
 
 GET_BACKOFF_SECONDS = (1, 2, 4, 8, 16, 30)
 """Waits before the server's own stream is opened again. The SDK gives up for ever after two failures."""
@@ -137,7 +132,7 @@ class Guard(httpx2.AsyncBaseTransport):
                 unreachable = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
                 record.fault = "unreachable" if unreachable else "dropped"
                 record.sent = not unreachable
-                record.detail = _describe(error)
+                record.detail = describe(error)
                 return _stand_in(request, 502)
 
             if session_id := response.headers.get("mcp-session-id"):
@@ -157,7 +152,7 @@ class Guard(httpx2.AsyncBaseTransport):
                 return await self._json(response, request, record)
 
             if kind == "text/event-stream":
-                stream = _Events(self, response, record)
+                stream = GuardedEvents(self, response, record, self._limits, self._traffic)
                 return httpx2.Response(200, headers=_plain(response.headers), stream=stream, request=request)
 
             record.fault = "malformed"
@@ -201,7 +196,7 @@ class Guard(httpx2.AsyncBaseTransport):
                 record.detail = "its body holds no answer to this request"
 
         # With its headers: the session id is in them.
-        return httpx2.Response(200, headers=_plain(response.headers), content=_stand_in_body(record), request=request)
+        return httpx2.Response(200, headers=_plain(response.headers), content=stand_in_body(record), request=request)
 
     async def _read(self, response: httpx2.Response, record: CallRecord, *, most: int) -> tuple[bytes, bool]:
         """The decoded body, and whether it is all of it; a failure on the way is put into the record."""
@@ -213,7 +208,7 @@ class Guard(httpx2.AsyncBaseTransport):
                     return bytes(body), False
         except httpx2.TransportError as error:
             record.fault = "dropped"
-            record.detail = _describe(error)
+            record.detail = describe(error)
         except BadEncodingError as error:
             record.fault = "malformed"
             record.detail = str(error)
@@ -243,6 +238,10 @@ class Guard(httpx2.AsyncBaseTransport):
             record.fault, record.detail = "malformed", message.reason
         else:
             record.answer = message
+
+    def note_noise(self, sample: str) -> None:
+        """Something came that is no message."""
+        self._hooks.on_noise(sample)
 
     def take_notification(self, message: Notification) -> bool:
         """Collapse what needs no task of its own; True when the SDK need not see it."""
@@ -280,7 +279,7 @@ class Guard(httpx2.AsyncBaseTransport):
                     self._no_stream = True
 
                 if response.status_code < 400:
-                    stream = _Events(self, response, None)
+                    stream = GuardedEvents(self, response, None, self._limits, self._traffic)
                     return httpx2.Response(200, headers=_plain(response.headers), stream=stream, request=request)
 
                 if wait is None or response.status_code < 500:
@@ -333,103 +332,6 @@ class Guard(httpx2.AsyncBaseTransport):
         )
 
 
-class _Events(httpx2.AsyncByteStream):
-    """An event stream, event by event: answers go into the record, the rest to the SDK."""
-
-    def __init__(self, guard: Guard, response: httpx2.Response, record: CallRecord | None) -> None:
-        self._guard = guard
-        self._response = response
-        self._record = record
-        self._framer = EventFramer(guard._limits.max_message_bytes)
-        self._pieces = decoded(response, guard._traffic)
-        self._answered = False
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        try:
-            while (piece := await self._next()) is not None:
-                for event in self._framer.feed(piece):
-                    out = self._take(event)
-                    if out is not None:
-                        yield out
-
-                    if self._answered:
-                        return
-
-                if self._framer.overflowing:
-                    # Hung up at the limit: how much more would have come is not worth reading.
-                    self._overflow(self._framer.seen_bytes)
-                    return
-        except BadEncodingError as error:
-            if self._record is not None:
-                self._record.fault, self._record.detail = "malformed", str(error)
-        except httpx2.TransportError as error:
-            if self._record is not None:
-                self._record.fault, self._record.detail = "dropped", _describe(error)
-
-    async def _next(self) -> bytes | None:
-        with anyio.CancelScope() as scope:
-            if self._record is not None:
-                self._record.abort = scope.cancel
-
-            return await anext(self._pieces, None)
-
-        return None  # aborted
-
-    def _take(self, event: Event | Oversized) -> bytes | None:
-        if isinstance(event, Oversized):
-            self._overflow(event.seen_bytes)
-            return None
-
-        if event.name != "message" or not event.data:
-            return event.raw + b"\n\n"
-
-        record = self._record
-        messages = read_message(event.data, self._guard._limits.max_message_values)
-        if record is None:
-            kept = [m for m in messages if not (isinstance(m, Notification) and self._guard.take_notification(m))]
-            return event.raw + b"\n\n" if kept and not isinstance(kept[0], Noise | Invalid | TooLarge) else None
-
-        for message in messages:
-            if isinstance(message, Notification):
-                if not self._guard.take_notification(message):
-                    return event.raw + b"\n\n"
-            elif isinstance(message, Request):
-                return event.raw + b"\n\n"
-            elif isinstance(message, Noise):
-                self._guard._hooks.on_noise(message.reason)
-            else:
-                # The stream belongs to one request, so what it answers is that request; the id may be spelled oddly.
-                self._answered = True
-                record.reply_bytes = len(event.data)
-                self._guard.file(attrs.evolve(message, id=record.id), record)
-                # The SDK gets a stand-in, under the event's own id where it had one (resumption counts them).
-                kept_id = [line for line in event.raw.split(b"\n") if line.startswith(b"id:")]
-                return b"\n".join([*kept_id, b"data: " + _stand_in_body(record)]) + b"\n\n"
-
-        return None
-
-    def _overflow(self, seen: int) -> None:
-        if self._record is None:
-            self._guard._hooks.on_noise(f"an event of {seen} bytes on the server's own stream")
-        else:
-            self._record.fault = "too_large"
-            self._record.detail = f"more than {self._guard._limits.max_message_bytes} bytes"
-            self._record.reply_bytes = seen
-
-    async def aclose(self) -> None:
-        if self._answered:
-            # Most servers end the stream right after the answer. Reading that end keeps the TCP connection; without
-            # it each answer would cost a new one.
-            with (
-                anyio.move_on_after(DRAIN_SECONDS, shield=True),
-                contextlib.suppress(httpx2.TransportError, BadEncodingError),
-            ):
-                await anext(self._pieces, None)
-
-        await self._pieces.aclose()
-        await self._response.aclose()
-
-
 def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
@@ -445,10 +347,6 @@ def _outgoing(request: httpx2.Request, record: CallRecord | None) -> httpx2.Requ
     return httpx2.Request(
         request.method, request.url, headers=headers, content=body, extensions=dict(request.extensions)
     )
-
-
-def _stand_in_body(record: CallRecord) -> bytes:
-    return b'{"jsonrpc":"2.0","id":%s,"result":{}}' % json.dumps(record.id).encode()
 
 
 def _stand_in(request: httpx2.Request, status: int) -> httpx2.Response:
@@ -481,7 +379,3 @@ def _until(value: str) -> float | None:
         return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
 
     return None
-
-
-def _describe(error: Exception) -> str:
-    return clean_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)

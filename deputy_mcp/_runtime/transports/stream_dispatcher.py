@@ -25,9 +25,6 @@ from mcp.shared.dispatcher import (
     ProgressFnT,
     run_notify_intercept,
 )
-from mcp.shared.exceptions import NoBackChannelError
-from mcp.shared.transport_context import TransportContext
-from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
 
 from deputy_mcp._core.messages import (
     Failure,
@@ -42,10 +39,8 @@ from deputy_mcp._core.messages import (
     plain_id,
 )
 from deputy_mcp._core.sanitizing import clean_line
+from deputy_mcp._runtime.transports.answering import Answering
 from deputy_mcp._runtime.transports.link import CallRecord, Fault, Hooks, LinkError, LossSignal, Traffic
-
-MOST_REQUESTS = 16
-"""Requests of the server handled at the same time; one more is answered with an error at once."""
 
 MOST_REPLIES_BYTES = 1024 * 1024
 """Our unsent answers to a server that asks without reading; past it they are dropped, and the server may wait."""
@@ -108,32 +103,10 @@ class _Outgoing:
     taken: int = 0
 
 
-@attrs.define
-class _Inbound:
-    """The SDK's `DispatchContext` for one request of the server: no back-channel of its own."""
-
-    request_id: Any
-    transport: TransportContext = attrs.field(factory=lambda: TransportContext(kind="stream", can_send_request=False))
-    message_metadata: None = None
-    cancel_requested: anyio.Event = attrs.field(factory=anyio.Event)
-    can_send_request: bool = False
-
-    async def send_raw_request(
-        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
-    ) -> dict[str, Any]:
-        raise NoBackChannelError(method)
-
-    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
-        return
-
-    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        return
-
-
 class StreamDispatcher:
     """See the module. Made for one life of one channel; `run` it once."""
 
-    # Mutable state: slots by id; the outbox and whether its writer was woken; requests being answered; the loss.
+    # Mutable state: slots by id; the outbox and whether its writer was woken; the loss.
     def __init__(self, channel: Channel, hooks: Hooks, traffic: Traffic, lost: LossSignal) -> None:
         self._channel = channel
         self._hooks = hooks
@@ -144,8 +117,7 @@ class StreamDispatcher:
         self._outbox: deque[_Outgoing] = deque()
         self._unsent_replies_bytes = 0
         self._wake = anyio.Event()
-        self._answering: dict[MessageId, anyio.CancelScope] = {}
-        self._tasks: anyio.abc.TaskGroup | None = None
+        self._answering = Answering(self._post)
         self._broken: LinkError | None = None
         self._closed: LinkError | None = None
 
@@ -163,16 +135,16 @@ class StreamDispatcher:
         """Read until the channel ends. `**_later`: the SDK calls this surface provisional."""
         try:
             async with anyio.create_task_group() as tasks:
-                self._tasks = tasks
+                self._answering.begin(tasks, on_request)
                 tasks.start_soon(self._run_writer)
                 tasks.start_soon(self._run_loss)
                 task_status.started()
                 try:
-                    await self._read(on_request, on_notify_intercept)
+                    await self._read(on_notify_intercept)
                 finally:
                     tasks.cancel_scope.cancel()
         finally:
-            self._tasks = None
+            self._answering.end()
             self.close(LinkError("lost", "the session ended"))
 
     def mint_id(self) -> MessageId:
@@ -312,12 +284,12 @@ class StreamDispatcher:
 
     # -- reading -------------------------------------------------------------------------------------------------
 
-    async def _read(self, on_request: OnRequest, intercept: OnNotifyIntercept | None) -> None:
+    async def _read(self, intercept: OnNotifyIntercept | None) -> None:
         count = 0
         try:
             while messages := await self._channel.receive():
                 for message in messages:
-                    self._take(message, on_request, intercept)
+                    self._take(message, intercept)
                     count += 1
                     if count % MESSAGES_PER_TURN == 0:
                         await anyio.lowlevel.checkpoint()
@@ -331,7 +303,7 @@ class StreamDispatcher:
         loss = await self._lost.wait()
         self.close(LinkError("lost", loss.detail))
 
-    def _take(self, message: Message, on_request: OnRequest, intercept: OnNotifyIntercept | None) -> None:
+    def _take(self, message: Message, intercept: OnNotifyIntercept | None) -> None:
         match message:
             case Reply(id=key, result=result):
                 if slot := self._answered(key):
@@ -354,7 +326,7 @@ class StreamDispatcher:
             case Notification(method=method, params=params):
                 self._take_notification(method, params, intercept)
             case Request():
-                self._take_request(message, on_request)
+                self._answering.take(message)
             case Noise(reason=reason, framing=framing):
                 if framing is not None:
                     self._lost.tell("framing", f"it writes {framing}")
@@ -392,9 +364,7 @@ class StreamDispatcher:
         if method == "notifications/progress":
             self._take_progress(params or {})
         elif method == "notifications/cancelled":
-            key = plain_id((params or {}).get("requestId"))
-            if key is not None and (scope := self._answering.get(key)):
-                scope.cancel()
+            self._answering.withdraw(plain_id((params or {}).get("requestId")))
         elif kind := CHANGES.get(method):
             self._hooks.on_change(kind)  # type: ignore[arg-type] # the table's values are the literal's
 
@@ -419,42 +389,6 @@ class StreamDispatcher:
 
             if slot.done.is_set():
                 return
-
-    # -- the server's own requests -------------------------------------------------------------------------------
-
-    def _take_request(self, request: Request, on_request: OnRequest) -> None:
-        if request.method == "ping":
-            self._post({"id": request.id, "result": {}}, reply=True)
-            return
-
-        key = plain_id(request.id)
-        if self._tasks is None or key is None or key in self._answering or len(self._answering) >= MOST_REQUESTS:
-            self._post(_error(request.id, INVALID_REQUEST, "too many requests at once"), reply=True)
-            return
-
-        scope = anyio.CancelScope()
-        self._answering[key] = scope
-        self._tasks.start_soon(self._answer, request, key, scope, on_request)
-
-    async def _answer(self, request: Request, key: MessageId, scope: anyio.CancelScope, on_request: OnRequest) -> None:
-        try:
-            with scope:
-                answer = await self._ask(request, on_request)
-                self._post({"id": request.id} | answer, reply=True)
-        finally:
-            del self._answering[key]
-
-    async def _ask(self, request: Request, on_request: OnRequest) -> dict[str, Any]:
-        try:
-            return {"result": await on_request(_Inbound(request.id), request.method, request.params)}
-        except MCPError as error:
-            return {"error": error.error.model_dump(exclude_none=True)}
-        except Exception:  # noqa: BLE001 # a host's handler must not end the session; the server learns no details
-            return {"error": {"code": INTERNAL_ERROR, "message": "the host's handler failed"}}
-
-
-def _error(request_id: Any, code: int, text: str) -> dict[str, Any]:
-    return {"id": request_id, "error": {"code": code, "message": text}}
 
 
 def _is_number(value: object) -> TypeGuard[float]:

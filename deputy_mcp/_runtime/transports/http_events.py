@@ -1,0 +1,144 @@
+"""An event stream under the guard, event by event: answers go into the record of their request, the rest to the SDK."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+import anyio
+import attrs
+import httpx2
+
+from deputy_mcp._core.config import Limits
+from deputy_mcp._core.events import Event, EventFramer
+from deputy_mcp._core.framing import Oversized
+from deputy_mcp._core.messages import Invalid, Message, Noise, Notification, Request, TooLarge, read_message
+from deputy_mcp._core.sanitizing import clean_line
+from deputy_mcp._runtime.transports.decoding import BadEncodingError, decoded
+from deputy_mcp._runtime.transports.link import CallRecord, Traffic
+
+DRAIN_SECONDS = 0.02
+"""After the answer an event stream may end by itself for so long; else its connection is not used again."""
+
+
+class Sorter(Protocol):
+    """What a stream asks of the guard it belongs to."""
+
+    def file(self, message: Message, record: CallRecord) -> None:
+        """Put a reply into the record of its request."""
+
+    def take_notification(self, message: Notification) -> bool:
+        """True when the SDK need not see it."""
+
+    def note_noise(self, sample: str) -> None:
+        """Something came that is no message."""
+
+
+class GuardedEvents(httpx2.AsyncByteStream):
+    """An event stream, event by event: answers go into the record, the rest to the SDK."""
+
+    def __init__(
+        self, guard: Sorter, response: httpx2.Response, record: CallRecord | None, limits: Limits, traffic: Traffic
+    ) -> None:
+        self._guard = guard
+        self._limits = limits
+        self._response = response
+        self._record = record
+        self._framer = EventFramer(limits.max_message_bytes)
+        self._pieces = decoded(response, traffic)
+        self._answered = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            while (piece := await self._next()) is not None:
+                for event in self._framer.feed(piece):
+                    out = self._take(event)
+                    if out is not None:
+                        yield out
+
+                    if self._answered:
+                        return
+
+                if self._framer.overflowing:
+                    # Hung up at the limit: how much more would have come is not worth reading.
+                    self._overflow(self._framer.seen_bytes)
+                    return
+        except BadEncodingError as error:
+            if self._record is not None:
+                self._record.fault, self._record.detail = "malformed", str(error)
+        except httpx2.TransportError as error:
+            if self._record is not None:
+                self._record.fault, self._record.detail = "dropped", describe(error)
+
+    async def _next(self) -> bytes | None:
+        with anyio.CancelScope() as scope:
+            if self._record is not None:
+                self._record.abort = scope.cancel
+
+            return await anext(self._pieces, None)
+
+        return None  # aborted
+
+    def _take(self, event: Event | Oversized) -> bytes | None:
+        if isinstance(event, Oversized):
+            self._overflow(event.seen_bytes)
+            return None
+
+        if event.name != "message" or not event.data:
+            return event.raw + b"\n\n"
+
+        record = self._record
+        messages = read_message(event.data, self._limits.max_message_values)
+        if record is None:
+            kept = [m for m in messages if not (isinstance(m, Notification) and self._guard.take_notification(m))]
+            return event.raw + b"\n\n" if kept and not isinstance(kept[0], Noise | Invalid | TooLarge) else None
+
+        for message in messages:
+            if isinstance(message, Notification):
+                if not self._guard.take_notification(message):
+                    return event.raw + b"\n\n"
+            elif isinstance(message, Request):
+                return event.raw + b"\n\n"
+            elif isinstance(message, Noise):
+                self._guard.note_noise(message.reason)
+            else:
+                # The stream belongs to one request, so what it answers is that request; the id may be spelled oddly.
+                self._answered = True
+                record.reply_bytes = len(event.data)
+                self._guard.file(attrs.evolve(message, id=record.id), record)
+                # The SDK gets a stand-in, under the event's own id where it had one (resumption counts them).
+                kept_id = [line for line in event.raw.split(b"\n") if line.startswith(b"id:")]
+                return b"\n".join([*kept_id, b"data: " + stand_in_body(record)]) + b"\n\n"
+
+        return None
+
+    def _overflow(self, seen: int) -> None:
+        if self._record is None:
+            self._guard.note_noise(f"an event of {seen} bytes on the server's own stream")
+        else:
+            self._record.fault = "too_large"
+            self._record.detail = f"more than {self._limits.max_message_bytes} bytes"
+            self._record.reply_bytes = seen
+
+    async def aclose(self) -> None:
+        if self._answered:
+            # Most servers end the stream right after the answer. Reading that end keeps the TCP connection; without
+            # it each answer would cost a new one.
+            with (
+                anyio.move_on_after(DRAIN_SECONDS, shield=True),
+                contextlib.suppress(httpx2.TransportError, BadEncodingError),
+            ):
+                await anext(self._pieces, None)
+
+        await self._pieces.aclose()
+        await self._response.aclose()
+
+
+def stand_in_body(record: CallRecord) -> bytes:
+    """What the SDK gets in place of the answer that the record holds."""
+    return b'{"jsonrpc":"2.0","id":%s,"result":{}}' % json.dumps(record.id).encode()
+
+
+def describe(error: Exception) -> str:
+    """A transport error on one clean line."""
+    return clean_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
