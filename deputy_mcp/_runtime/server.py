@@ -244,6 +244,7 @@ class ServerTask:
         most = self.limits.max_timeouts_in_row
         if most is not None and self._timeouts >= most:
             self._timeouts = 0
+            self.session = None
             self.link.lose("hung", f"{most} calls in a row timed out and nothing was read meanwhile")
 
     def note_unreachable(self, session: Session, detail: str) -> None:

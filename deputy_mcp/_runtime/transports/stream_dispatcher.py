@@ -158,6 +158,10 @@ class StreamDispatcher:
         if self._closed is not None:
             raise self._closed
 
+        if self._lost.loss is not None:
+            # Told, but this session has not been taken down yet: nothing may go out into it any more.
+            raise LinkError("lost", self._lost.loss.detail)
+
         options: Mapping[str, Any] = opts or {}
         wire_id = options.get("request_id")
         if wire_id is None:
