@@ -16,7 +16,6 @@ from deputy_mcp._core.errors import (
     RefusedError,
     StaleToolError,
 )
-from deputy_mcp._core.permissions import Allow, Ask
 from deputy_mcp._core.sanitizing import clean_line, clean_text
 from deputy_mcp._runtime.gate import Call, Target
 from deputy_mcp._runtime.handles import McpTool, make_handle, near_names
@@ -51,9 +50,6 @@ class ToolCall(Call):
 
     async def _route(self) -> Target:
         task, tool = self.task, self.tool
-        if self._handle is not None and self._handle.load != task.load:
-            raise stale_handle(self._handle)
-
         if task.spec.tools is not None and tool not in task.spec.tools:
             raise NotAllowlistedError(
                 f"server {task.name!r} allows no tool {clean_line(str(tool), 80)!r}",
@@ -71,6 +67,10 @@ class ToolCall(Call):
     def _look_up(self) -> Target:
         task, tool = self.task, self.tool
         assert task.listing.vetting is not None
+        # Also after every wait: the server may have been loaded again meanwhile.
+        if self._handle is not None and self._handle.load != task.load:
+            raise stale_handle(self._handle)
+
         facts = task.listing.vetting.tools.get(tool)
         if facts is None:
             raise self._not_there()
@@ -163,14 +163,13 @@ class ToolCall(Call):
         mapping = self._gate.header_map(target.facts)
         return header_parameters(mapping, json.loads(arguments_json)) if mapping else {}
 
-    async def _permit(self, target: Target, arguments_json: bytes) -> Allow | Ask:
-        if self._handle is None:
-            assert target.facts is not None
-            self._handle = make_handle(
-                target.facts, generation=self.task.generation, load=self.task.load, caller=self._caller
-            )
+    def _shown(self, target: Target) -> Any:
+        if self._handle is not None:
+            return self._handle
 
-        return await super()._permit(target, arguments_json)
+        assert target.facts is not None
+        task = self.task
+        return make_handle(target.facts, generation=task.generation, load=task.load, caller=self._caller)
 
 
 def capability_effects(spec: Server, method: str) -> Effects:

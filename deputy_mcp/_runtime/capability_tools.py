@@ -12,6 +12,7 @@ from deputy_mcp._core.config import Server
 from deputy_mcp._core.errors import ConfigError, InvalidArgumentsError
 from deputy_mcp._core.permissions import Allow, Ask, Deny
 from deputy_mcp._core.pinning import tool_digest
+from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.handles import McpTool, Progress, PromptResult, ResourceResult, ToolResult
 
 _PREFIX = re.compile(r"[a-zA-Z0-9_-]{1,40}")
@@ -81,6 +82,11 @@ class _GetPrompt:
 
 
 def _texts(handle: McpTool, arguments: Mapping[str, Any] | None, *names: str) -> list[str]:
+    further = set(arguments or {}) - set(handle.input_schema["properties"])
+    if further:
+        shown = ", ".join(clean_line(str(name), 60) for name in sorted(map(str, further)))
+        raise InvalidArgumentsError(f"{handle.name} takes no {shown}", tool=handle.tool)
+
     values = [(arguments or {}).get(name) for name in names]
     if not all(isinstance(value, str) for value in values):
         raise InvalidArgumentsError(f"{handle.name} needs {' and '.join(names)} as strings", tool=handle.tool)

@@ -334,7 +334,7 @@ class McpConnection:
         if kind not in tuple(METHODS):  # a tuple: what is not hashable is no kind either
             raise ConfigError(f"kind must be one of {', '.join(METHODS)}", server=server, key="kind")
 
-        page: Page = await self._ask(task, lambda session, _: session.list_page(kind, cursor))
+        page: Page = await self._ask(task, lambda session, record: session.list_page(kind, cursor, record))
         return page
 
     async def complete(self, server: str, ref: Mapping[str, Any], argument: Mapping[str, str]) -> list[str]:

@@ -229,13 +229,17 @@ class Call:
         permissions = self._gate.permissions_for(self.task, self._handle)
         self._stage = "callback"
         decision = await decide_with_callbacks(
-            permissions, target, self._handle or target, arguments_json, server=self.task.name, tool=self.tool
+            permissions, target, self._shown(target), arguments_json, server=self.task.name, tool=self.tool
         )
         self._stage = "waiting"
         if isinstance(decision, Deny):
             raise denied_error(decision, name=target.name, server=self.task.name, tool=self.tool)
 
         return decision
+
+    def _shown(self, target: Target) -> Any:
+        """What `can_use_tool` is given as the tool."""
+        return self._handle or target
 
     # -- 6 and 7 -------------------------------------------------------------------------------------------------
 

@@ -244,14 +244,17 @@ class ServerTask:
         most = self.limits.max_timeouts_in_row
         if most is not None and self._timeouts >= most:
             self._timeouts = 0
-            self.session = None
-            self.link.lose("hung", f"{most} calls in a row timed out and nothing was read meanwhile")
+            self._give_up(self.link, "hung", f"{most} calls in a row timed out and nothing was read meanwhile")
+
+    def _give_up(self, link: Link, code: str, detail: str) -> None:
+        """End this life from a caller's task. No other call may try its session, which the owner still has to leave."""
+        self.session = None
+        link.lose(code, self.masked(detail))
 
     def note_unreachable(self, session: Session, detail: str) -> None:
         """A connection was refused: the server is down, and is waited for like any other."""
         if session is self.session:
-            session.link.lose("unreachable", self.masked(detail))
-            self.session = None
+            self._give_up(session.link, "unreachable", detail)
 
     def note_lost(self, session: Session) -> None:
         """A call found out before this task did: no other call shall try this session."""
@@ -266,7 +269,7 @@ class ServerTask:
         now = anyio.current_time()
         self._forgettings = [at for at in self._forgettings if now - at <= self.policy.window_seconds] + [now]
         if len(self._forgettings) > MOST_FORGETTINGS:
-            session.link.lose("forgetful", "it keeps forgetting its sessions")
+            self._give_up(session.link, "forgetful", "it keeps forgetting its sessions")
             return
 
         self.session = None

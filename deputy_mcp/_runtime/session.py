@@ -285,10 +285,10 @@ class Session:
 
         return headers
 
-    async def list_page(self, kind: ListKind, cursor: str | None) -> Page:
+    async def list_page(self, kind: ListKind, cursor: str | None, record: CallRecord) -> Page:
         """One page, raw. Raises `ListingError`, `MCPError`."""
         method, member = METHODS[kind]
-        result = await self.request(method, {} if cursor is None else {"cursor": cursor}, record=CallRecord())
+        result = await self.request(method, {} if cursor is None else {"cursor": cursor}, record=record)
         items = result.get(member)
         if not isinstance(items, list):
             raise ListingError(f"its {method} has no list of {member}")
@@ -303,7 +303,7 @@ class Session:
         seen: set[str] = set()
         cursor: str | None = None
         for _ in range(limits.max_list_pages):
-            page = await self.list_page("tools", cursor)
+            page = await self.list_page("tools", cursor, CallRecord())
             entries.extend(page.items)
             if len(entries) > limits.max_tools:
                 raise ListingError(f"it lists more than {limits.max_tools} tools (max_tools)")

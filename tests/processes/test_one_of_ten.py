@@ -146,6 +146,21 @@ async def test_a_required_server_that_does_not_start_makes_entering_fail_and_sto
     assert 9 <= len(bench.ledger.read("start"))
 
 
+@pytest.mark.parametrize("status", [401, 403, 404, 500, 503])
+@within(10)
+async def test_an_http_server_that_refuses_everything_says_its_status(bench: Bench, status: int) -> None:
+    """The reason names the HTTP status, which is what a person needs to mend it."""
+    async with (
+        bench.http({"always": [status, "the token has expired"]}) as http,
+        McpConnection({"good": bench.stdio(), "bad": http.server(restart=NEVER)}, **FULL) as connection,
+    ):
+        bad = connection.status()["bad"]
+        assert ServerState.FAILED is bad.state
+        assert str(status) in (bad.reason or "")
+        assert str(status) in (bad.last_error or "")
+        assert "null" == (await connection.call_tool("good", "echo")).text
+
+
 @within(10)
 async def test_a_required_server_that_is_ready_changes_nothing(bench: Bench) -> None:
     """`required` looks at the end of the first start only: a later loss is handled like any other."""

@@ -455,6 +455,26 @@ async def test_a_forgotten_http_session_is_opened_anew_and_the_call_runs_once(be
 
 
 @within(10)
+async def test_a_session_that_is_forgotten_again_and_again_is_not_repaired_for_ever(bench: Bench) -> None:
+    """Sent once more, not oftener; the call fails as `session_lost`, other calls work, and in the end it is a loss."""
+    async with (
+        bench.http({"sessions": True, "forgets": ["note"]}) as http,
+        McpConnection({"a": http.server(protocol="legacy")}, **FULL) as connection,
+    ):
+        for count in range(1, 5):
+            with pytest.raises(ServerLostError) as caught:
+                await connection.call_tool("a", "note", {"value": 1})
+
+            assert "session_lost" == caught.value.code
+            assert 2 * count == len(bench.ledger.read("not_found", method="tools/call"))
+            assert "1" == (await connection.call_tool("a", "echo", {"value": 1})).text
+
+        assert connection.status()["a"].restarts >= 1
+
+    assert [] == bench.ledger.calls("note")
+
+
+@within(10)
 async def test_a_forgotten_session_with_a_changed_tool_is_noticed_before_the_call_is_repeated(
     bench: Bench, tmp_path: Path
 ) -> None:

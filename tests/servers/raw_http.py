@@ -7,6 +7,8 @@ Beside what `behaviour` knows:
     get_stream  the server's own stream is offered
     sse         answers come as event streams, not as JSON
     status      by tool name: `[status, headers]`, the answer to the first call of it
+    always      `[status, body]`, the answer to everything
+    forgets     names of tools at whose calls every session is forgotten
     drop        names of tools whose calls are not answered: the connection is closed
 """
 
@@ -35,7 +37,7 @@ class Handler(BaseHTTPRequestHandler):
         message = json.loads(self.rfile.read(int(self.headers["content-length"])))
         params = message.get("params") or {}
         tool = params.get("name") if message.get("method") == "tools/call" else None
-        if BEHAVIOUR.forgotten:
+        if BEHAVIOUR.forgotten or tool in CONFIG.get("forgets", ()):
             BEHAVIOUR.forgotten = False
             SESSIONS.clear()
 
@@ -44,6 +46,11 @@ class Handler(BaseHTTPRequestHandler):
         if bound and self.headers.get("mcp-session-id") not in SESSIONS:
             BEHAVIOUR.note("not_found", method=message.get("method"))
             self.reply(404, b"")
+            return
+
+        if "always" in CONFIG and BEHAVIOUR.troubled():
+            status, body = CONFIG["always"]
+            self.reply(status, body.encode())
             return
 
         if tool in CONFIG.get("status", {}) and tool not in REFUSED_ONCE:
