@@ -3,7 +3,6 @@ is the gate's.
 """
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from deputy_mcp._core.annotations import Effects, read_annotations
@@ -121,7 +120,7 @@ class ToolCall(Call):
         return RefusedError(f"{shown} is refused: {refusal.reason}", server=task.name, tool=tool, code=refusal.code)
 
     async def _check_arguments(self, target: Target) -> bytes:
-        encoded = self._encode(target)
+        encoded = await super()._check_arguments(target)
         assert target.facts is not None
         key = (encoded, target.facts.digest)
         if self._checked == key:
@@ -204,9 +203,6 @@ class CapabilityCall(Call):
 
     _noun = ""
 
-    async def _check_arguments(self, target: Target) -> bytes:
-        return self._encode(target)
-
     async def _check_pin(self, session: Session, target: Target) -> Target:
         return target
 
@@ -239,14 +235,15 @@ class PromptCall(CapabilityCall):
         return self.task.spec.prompts
 
     async def _check_arguments(self, target: Target) -> bytes:
-        if isinstance(self._arguments, Mapping) and not all(isinstance(v, str) for v in self._arguments.values()):
+        encoded = await super()._check_arguments(target)
+        if not all(isinstance(value, str) for value in json.loads(encoded).values()):
             raise InvalidArgumentsError(
                 f"the arguments of prompt {clean_line(self.tool, 80)!r} must all be strings",
                 server=self.task.name,
                 tool=self.tool,
             )
 
-        return self._encode(target)
+        return encoded
 
     def _params(self) -> dict[str, Any]:
         return {"name": self.tool}

@@ -60,7 +60,7 @@ def translate(
             )
         case "http":
             assert record.status is not None
-            hint = f" {safe(error.detail)}" if error.detail else ""
+            hint = f": {safe(error.detail)}" if record.status < 400 else ""
             return HttpStatusError(
                 f"server {server!r} answered with HTTP status {record.status}{hint}",
                 status=record.status,

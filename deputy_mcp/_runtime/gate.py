@@ -155,7 +155,8 @@ class Call:
         self.started = anyio.current_time()
         self._gate = gate
         self._handle = handle
-        self._arguments: Any = arguments
+        # Now, and once: what the caller does to his dict while a person thinks must not change what is sent.
+        self._encoded = self._encode(arguments)
         self._progress = progress
         self._retry = retry
         seconds = task.limits.call_timeout_seconds if timeout_seconds is None else timeout_seconds
@@ -206,21 +207,26 @@ class Call:
         raise NotImplementedError
 
     async def _check_arguments(self, target: Target) -> bytes:
-        raise NotImplementedError
+        if isinstance(self._encoded, InvalidArgumentsError):
+            raise self._encoded
 
-    def _encode(self, target: Target) -> bytes:
+        return self._encoded
+
+    def _encode(self, arguments: object) -> bytes | InvalidArgumentsError:
+        """The bytes of `arguments`, or what is wrong with them, for the step that judges it."""
+        shown = f"{self.task.name}/{clean_line(str(self.tool), 80)}"
         names: dict[str, Any] = {"server": self.task.name, "tool": self.tool}
-        if not isinstance(self._arguments, Mapping) or not all(isinstance(key, str) for key in self._arguments):
-            raise InvalidArgumentsError(f"the arguments of {target.name} must be an object with text keys", **names)
+        if not isinstance(arguments, Mapping) or not all(isinstance(key, str) for key in arguments):
+            return InvalidArgumentsError(f"the arguments of {shown} must be an object with text keys", **names)
 
         try:
-            encoded = _encoder.encode(dict(self._arguments)).encode()
+            encoded = _encoder.encode(dict(arguments)).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidArgumentsError(f"the arguments of {target.name} are no JSON: {error}", **names) from None
+            return InvalidArgumentsError(f"the arguments of {shown} are no JSON: {error}", **names)
 
         if len(encoded) > self.task.limits.max_message_bytes:
-            raise InvalidArgumentsError(
-                f"the arguments of {target.name} have {len(encoded)} bytes, more than max_message_bytes", **names
+            return InvalidArgumentsError(
+                f"the arguments of {shown} have {len(encoded)} bytes, more than max_message_bytes", **names
             )
 
         return encoded
@@ -268,9 +274,9 @@ class Call:
             self._hard_end = self._scope.deadline = anyio.current_time() + left
 
         if answer.arguments is not None:
-            self._arguments = answer.arguments
+            self._encoded = self._encode(answer.arguments)
 
-        self._approved = self._encode(target)
+        self._approved = arguments_json if isinstance(self._encoded, InvalidArgumentsError) else self._encoded
 
     # -- 9 -------------------------------------------------------------------------------------------------------
 

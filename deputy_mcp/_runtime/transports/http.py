@@ -178,7 +178,9 @@ class HttpDispatcher:
             raise MCPError(answer.code, answer.text, answer.details) from None
 
         if record.status is not None:
-            raise LinkError("http", error.message if error and record.status < 400 else "") from None
+            # Below 400 it is a redirect that was not followed, of which the SDK says why.
+            said = error.message if error is not None and record.status < 400 else f"HTTP status {record.status}"
+            raise LinkError("http", said) from None
 
         assert error is not None
         if error.message == CLOSED:
