@@ -49,7 +49,8 @@ from deputy_mcp._runtime.handles import McpTool, PromptResult, ResourceResult, T
 from deputy_mcp._runtime.session import Page
 from deputy_mcp._runtime.status import ConnectionEvent, ServerStatus
 from deputy_mcp._version import __version__
-from deputy_mcp.agent import Agent, AgentStatus, host_tool
+from deputy_mcp.agent import Agent, AgentStatus
+from deputy_mcp.host_tools import host_tool
 from deputy_mcp.tools import ToolList, close_mcp, tools_mcp
 
 __all__ = [

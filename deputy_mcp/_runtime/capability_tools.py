@@ -11,9 +11,8 @@ from deputy_mcp._core.annotations import read_annotations
 from deputy_mcp._core.config import Server
 from deputy_mcp._core.errors import ConfigError, InvalidArgumentsError
 from deputy_mcp._core.permissions import Allow, Ask, Deny
-from deputy_mcp._core.pinning import tool_digest
 from deputy_mcp._core.sanitizing import clean_line
-from deputy_mcp._runtime.handles import McpTool, Progress, PromptResult, ResourceResult, ToolResult
+from deputy_mcp._runtime.handles import McpTool, Progress, PromptResult, ResourceResult, ToolResult, make_host_handle
 
 _PREFIX = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 
@@ -155,21 +154,12 @@ def _schema(allowed: Mapping[str, tuple[str, ...]], key: str, description: str) 
 def _tool(name: str, method: str, description: str, schema: dict[str, Any], caller: Any) -> McpTool:
     declared = {"readOnlyHint": True, "openWorldHint": True}
     reading = read_annotations(declared, host={}, trusted=True)
-    raw = {"name": method, "description": description, "inputSchema": schema, "annotations": declared}
-    return McpTool(
-        name=name,
-        server="",
+    return make_host_handle(
+        name,
         tool=method,
-        title=None,
         description=description,
         input_schema=schema,
-        output_schema=None,
         annotations=declared,
-        missing_annotations=reading.missing,
-        effects=reading.effects,
-        findings=(),
-        digest=tool_digest(raw),
-        generation=0,
-        load=0,
+        reading=reading,
         caller=caller,
     )

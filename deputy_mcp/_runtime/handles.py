@@ -9,10 +9,11 @@ from attrs import evolve, field, frozen
 from mcp_types import ContentBlock
 from pydantic import TypeAdapter, ValidationError
 
-from deputy_mcp._core.annotations import Effects, Finding
+from deputy_mcp._core.annotations import Effects, Finding, Reading
 from deputy_mcp._core.catalog import ToolFacts
 from deputy_mcp._core.frozen import wrong_type
 from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions
+from deputy_mcp._core.pinning import tool_digest
 from deputy_mcp._core.sanitizing import clean_line, clean_text, cut_text
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None] | None]
@@ -181,6 +182,37 @@ def make_handle(facts: ToolFacts, *, generation: int, load: int, caller: Caller)
         digest=facts.digest,
         generation=generation,
         load=load,
+        caller=caller,
+    )
+
+
+def make_host_handle(
+    name: str,
+    *,
+    tool: str,
+    description: str,
+    input_schema: Mapping[str, Any],
+    annotations: Mapping[str, Any],
+    reading: Reading,
+    caller: Caller,
+) -> McpTool:
+    """A handle on something of the host's own; `server` is empty."""
+    raw = {"name": tool, "description": description, "inputSchema": input_schema, "annotations": dict(annotations)}
+    return McpTool(
+        name=name,
+        server="",
+        tool=tool,
+        title=None,
+        description=description,
+        input_schema=input_schema,
+        output_schema=None,
+        annotations=annotations,
+        missing_annotations=reading.missing,
+        effects=reading.effects,
+        findings=(),
+        digest=tool_digest(raw),
+        generation=0,
+        load=0,
         caller=caller,
     )
 

@@ -251,7 +251,7 @@ WRONG_LIMITS = [
     *((key, 0) for key in LIMITS if key.startswith("max_") and key != "max_stderr_bytes"),
     *((key, None) for key in LIMITS if key.startswith("max_") and key != "max_timeouts_in_row"),
     *(("on_large_result", value) for value in [None, "", "TRUNCATE", "cut", 5, [], True]),
-    ("spill_directory", "/tmp/spill"),
+    ("spill_directory", "/somewhere/spill"),
     ("max_message_bytes", 1023),
     ("max_message_values", 99),
     ("max_result_bytes", 63),
@@ -357,7 +357,7 @@ def test_a_tls_context_verifies():
 
 def test_spilling_may_have_a_directory():
     """Only together do the two mean something."""
-    assert "/tmp/x" == Limits(on_large_result="spill", spill_directory="/tmp/x").spill_directory
+    assert "/somewhere/x" == Limits(on_large_result="spill", spill_directory="/somewhere/x").spill_directory
     assert 256 * MIB == Limits(on_large_result="spill").max_spill_bytes
 
 

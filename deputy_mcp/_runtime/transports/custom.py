@@ -13,37 +13,8 @@ from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPC
 
 from deputy_mcp._core.config import CustomServer
 from deputy_mcp._core.messages import Failure, Message, Noise, Notification, Reply, Request, plain_id
-from deputy_mcp._runtime.transports.link import Hooks, Loss, LossSignal, Traffic
-from deputy_mcp._runtime.transports.queue_channel import QueueChannel
-from deputy_mcp._runtime.transports.stream_dispatcher import StreamDispatcher
-
-
-class CustomLink:
-    """See the module. Made and ended by `open_custom`."""
-
-    reopens_sessions = False
-    pid = None
-    exit_code = None
-    stderr_tail = ""
-
-    def __init__(self, hooks: Hooks) -> None:
-        self.traffic = Traffic()
-        self.channel = QueueChannel()
-        self._lost = LossSignal()
-        self._dispatcher = StreamDispatcher(self.channel, hooks, self.traffic, self._lost)
-
-    @asynccontextmanager
-    async def open_dispatcher(self) -> AsyncIterator[StreamDispatcher]:
-        yield self._dispatcher
-
-    def lose(self, code: str, detail: str) -> None:
-        self._lost.tell(code, detail)
-
-    def kill_now(self) -> None:
-        """What the other end is, only its transport knows; it ends with the block."""
-
-    async def wait_lost(self) -> Loss:
-        return await self._lost.wait()
+from deputy_mcp._runtime.transports.link import Hooks, Traffic
+from deputy_mcp._runtime.transports.queue_link import QueueLink
 
 
 def _message(item: SessionMessage | Exception) -> Message:
@@ -63,9 +34,9 @@ def _message(item: SessionMessage | Exception) -> Message:
 
 
 @asynccontextmanager
-async def open_custom(spec: CustomServer, hooks: Hooks) -> AsyncIterator[CustomLink]:
+async def open_custom(spec: CustomServer, hooks: Hooks) -> AsyncIterator[QueueLink]:
     """A link over the transport that the host's callable gives."""
-    link = CustomLink(hooks)
+    link = QueueLink(hooks, Traffic())
     async with spec.open_transport() as (read, write), anyio.create_task_group() as tasks:
 
         async def run_read() -> None:

@@ -43,7 +43,6 @@ CLOSED = "Connection closed"
 class HttpLink:
     """See the module. Made and ended by `open_http`."""
 
-    reopens_sessions = True
     pid = None
     exit_code = None
     stderr_tail = ""

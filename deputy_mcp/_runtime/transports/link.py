@@ -126,10 +126,6 @@ class Link(Protocol):
     @property
     def stderr_tail(self) -> str: ...
 
-    @property
-    def reopens_sessions(self) -> bool:
-        """Whether a new session can be opened over the same link (HTTP), or only by a new one."""
-
 
 class Hooks(Protocol):
     """What a transport tells its owner, synchronously, on the receive path; nothing here may block."""

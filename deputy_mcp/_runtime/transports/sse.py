@@ -20,47 +20,31 @@ from deputy_mcp._core.messages import plain_id, read_message, read_oversized, sn
 from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.transports.http import open_client
 from deputy_mcp._runtime.transports.http_guard import CALL_HEADER, RAW, GuardBooks
-from deputy_mcp._runtime.transports.link import CallRecord, Hooks, Loss, LossSignal, Traffic
-from deputy_mcp._runtime.transports.queue_channel import QueueChannel
-from deputy_mcp._runtime.transports.stream_dispatcher import StreamDispatcher
+from deputy_mcp._runtime.transports.link import CallRecord, Hooks, Traffic
+from deputy_mcp._runtime.transports.queue_link import QueueLink
 
 MOST_POSTS = 32
 """POSTs under way at the same time; more wait in the queue."""
 
 
-class SseLink:
+class SseLink(QueueLink):
     """See the module. Made and ended by `open_sse`."""
 
-    reopens_sessions = False
-    pid = None
-    exit_code = None
-    stderr_tail = ""
-
     def __init__(
-        self, spec: HttpServer, limits: Limits, hooks: Hooks, client: httpx2.AsyncClient, books: GuardBooks
+        self,
+        spec: HttpServer,
+        limits: Limits,
+        hooks: Hooks,
+        traffic: Traffic,
+        client: httpx2.AsyncClient,
+        books: GuardBooks,
     ) -> None:
-        self.traffic = Traffic()
+        super().__init__(hooks, traffic)
         self._spec = spec
         self._limits = limits
         self._client = client
         self._books = books
-        self._lost = LossSignal()
-        self._channel = QueueChannel()
         self._slots = anyio.Semaphore(MOST_POSTS)
-        self._dispatcher = StreamDispatcher(self._channel, hooks, self.traffic, self._lost)
-
-    @asynccontextmanager
-    async def open_dispatcher(self) -> AsyncIterator[StreamDispatcher]:
-        yield self._dispatcher
-
-    def lose(self, code: str, detail: str) -> None:
-        self._lost.tell(code, detail)
-
-    def kill_now(self) -> None:
-        """The server is not ours to kill; its connections end with the client."""
-
-    async def wait_lost(self) -> Loss:
-        return await self._lost.wait()
 
     async def run_stream(self, *, task_status: anyio.abc.TaskStatus[str]) -> None:
         """Read the server's stream to its end; started once it has named the address for POSTs."""
@@ -110,16 +94,16 @@ class SseLink:
 
     def _take(self, event: Event | Oversized) -> None:
         if isinstance(event, Oversized):
-            self._channel.put(read_oversized(event, self._limits.max_message_bytes))
+            self.channel.put(read_oversized(event, self._limits.max_message_bytes))
         elif event.name == "message" and event.data:
             for message in read_message(event.data, self._limits.max_message_values):
-                self._channel.put(message)
+                self.channel.put(message)
 
     async def run_posts(self, endpoint: str) -> None:
         """Send what the dispatcher queues, each message in a task of its own."""
         async with anyio.create_task_group() as tasks:
             while True:
-                data = await self._channel.take()
+                data = await self.channel.take()
                 await self._slots.acquire()
                 tasks.start_soon(self._post, endpoint, data)
 
@@ -159,8 +143,7 @@ async def open_sse(
     """A link over the legacy transport; connected when the block is entered."""
     traffic = Traffic()
     async with open_client(spec, limits, hooks, traffic, on_secret) as (client, books):
-        link = SseLink(spec, limits, hooks, client, books)
-        link.traffic = traffic
+        link = SseLink(spec, limits, hooks, traffic, client, books)
         async with anyio.create_task_group() as tasks:
             endpoint = await tasks.start(link.run_stream)
             tasks.start_soon(link.run_posts, endpoint)

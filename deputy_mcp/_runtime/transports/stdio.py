@@ -45,8 +45,6 @@ _POLL_SECONDS = 0.01
 class StdioLink:
     """See the module. Made and ended by `open_stdio`."""
 
-    reopens_sessions = False
-
     def __init__(
         self, limits: Limits, hooks: Hooks, process: anyio.abc.Process, mark: str, secrets: tuple[str, ...]
     ) -> None:
