@@ -22,7 +22,7 @@ from deputy_mcp._core.frozen import FrozenMapping, check_count, wrong_type
 from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions
 from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.connection import McpConnection
-from deputy_mcp._runtime.handles import McpTool, Progress, ToolResult, near_names
+from deputy_mcp._runtime.handles import McpTool, Progress, Shares, ToolResult, near_names
 from deputy_mcp._runtime.status import ServerStatus
 from deputy_mcp.host_tools import host_tool
 from deputy_mcp.tools import ToolList, open_tools
@@ -45,13 +45,15 @@ class _AgentCaller:
         self._original = original
 
     def _current(self, handle: McpTool) -> McpTool:
-        # The agent's permissions as they are now: one narrowed since must not be called under the old ones.
-        # `handle.granted` is another agent's share, where that one registered this agent's handle.
-        return evolve(
-            self._original,
-            granted=_both(self._agent._granted, handle.granted),
-            narrowing=_both(self._agent._narrowing, handle.narrowing),
-        )
+        # Asked whenever the call is judged: the agent may be narrowed while it waits. `handle` brings another agent's
+        # share, where that one registered this agent's handle.
+        agent = self._agent
+
+        def live() -> Shares:
+            granted, narrowing = handle.shares()
+            return _both(agent._granted, granted), _both(agent._narrowing, narrowing)
+
+        return evolve(self._original, live=live)
 
     def decide(self, handle: McpTool) -> Allow | Ask | Deny:
         current = self._current(handle)
@@ -164,8 +166,7 @@ class Agent:
         servers are left alone. What fails to load gives a `DeputyWarning` and is in `.failures`; a name that is taken
         is a `RegistrationError`, and then what was started is stopped and nothing is changed.
         """
-        if not self._entered:
-            raise ClosedError("the agent is not entered: use `async with Agent(...)` to load servers")
+        self._check_entered()
 
         loaded, _ = await open_tools(config, servers, "warn", connection_options)
         if loaded.connection is None:
@@ -174,6 +175,7 @@ class Agent:
         names = tuple(loaded.connection.status())
         gone = [name for name, tool in self._tools.items() if tool.server in names and tool.server in self._connections]
         try:
+            self._check_entered()  # left while the servers started, nobody would close them
             if not replace:
                 self.register_tools(loaded)
             else:
@@ -193,6 +195,10 @@ class Agent:
                 await old.supersede(name)
 
         return loaded
+
+    def _check_entered(self) -> None:
+        if not self._entered:
+            raise ClosedError("the agent is not entered: use `async with Agent(...)` to load servers")
 
     # -- using ---------------------------------------------------------------------------------------------------
 

@@ -76,8 +76,9 @@ class _HostFunction:
         self._checker = SchemaChecker(schema)
 
     def _permissions(self, handle: McpTool) -> Permissions:
-        effective = effective_permissions((handle.granted,))
-        return effective if handle.narrowing is None else effective & handle.narrowing
+        granted, narrowing = handle.shares()
+        effective = effective_permissions((granted,))
+        return effective if narrowing is None else effective & narrowing
 
     def decide(self, handle: McpTool) -> Allow | Ask | Deny:
         return self._permissions(handle).decide(handle)
@@ -107,6 +108,21 @@ class _HostFunction:
                 f"the arguments of {handle.name} break its schema: {problems}", tool=handle.name
             )
 
+        given_seconds = DEFAULT_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
+        seconds = check_number("timeout_seconds", given_seconds, above_zero=True)
+        permitted = False
+        with anyio.move_on_after(seconds):
+            await self._permit(handle, encoded)
+            permitted = True
+            return await self._run(handle, given, started)
+
+        if not permitted:
+            late = Deny(f"needs the agreement of can_use_tool, which did not answer within {seconds:g} s")
+            raise denied_error(late, name=handle.name, server=None, tool=handle.tool)
+
+        raise CallTimeoutError(f"{handle.name} did not finish within {seconds:g} s", tool=handle.name)
+
+    async def _permit(self, handle: McpTool, encoded: bytes) -> None:
         permissions = self._permissions(handle)
         decision = await decide_with_callbacks(permissions, handle, handle, encoded, server="", tool=handle.tool)
         if isinstance(decision, Deny):
@@ -120,19 +136,14 @@ class _HostFunction:
                 code="no_approver",
             )
 
-        given_seconds = DEFAULT_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
-        seconds = check_number("timeout_seconds", given_seconds, above_zero=True)
-        with anyio.move_on_after(seconds):
-            return await self._run(handle, given, started)
-
-        raise CallTimeoutError(f"{handle.name} did not finish within {seconds:g} s", tool=handle.name)
-
     async def _run(self, handle: McpTool, arguments: dict[str, Any], started: float) -> ToolResult:
         try:
             if inspect.iscoroutinefunction(self._function):
                 value = await self._function(**arguments)
             else:
                 value = await anyio.to_thread.run_sync(lambda: self._function(**arguments), abandon_on_cancel=True)
+                if inspect.isawaitable(value):  # a plain function around a coroutine's
+                    value = await value
         except Exception as error:  # noqa: BLE001 # the host's own function: its failure is the tool's answer
             log_event("host_tool_failed", level="warning", tool=handle.name, error=type(error).__name__)
             text, failed, value = f"{type(error).__name__}: {error}", True, None

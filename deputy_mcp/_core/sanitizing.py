@@ -76,6 +76,12 @@ def mask_secrets(text: str, secrets: tuple[str, ...]) -> str:
     return text
 
 
+def masked_line(text: str, secrets: tuple[str, ...], most: int = 500) -> str:
+    """`text` masked and cleaned onto one line. In this order: cut first, half a secret would be no secret any more."""
+    room = most + max(map(len, secrets), default=0)
+    return clean_line(mask_secrets(text[:room], secrets), most)
+
+
 def known_secrets(values: tuple[str, ...]) -> tuple[str, ...]:
     """The values long enough to mask, longest first, so that one inside another leaves no rest."""
     return tuple(sorted({value for value in values if len(value) >= SHORTEST_SECRET}, key=len, reverse=True))

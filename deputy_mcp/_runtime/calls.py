@@ -15,7 +15,7 @@ from deputy_mcp._core.errors import (
     RefusedError,
     StaleToolError,
 )
-from deputy_mcp._core.sanitizing import clean_line, clean_text
+from deputy_mcp._core.sanitizing import clean_line, clean_text, mask_secrets
 from deputy_mcp._runtime.gate import Call, Target
 from deputy_mcp._runtime.handles import McpTool, make_handle, near_names
 from deputy_mcp._runtime.session import Session, header_parameters
@@ -107,17 +107,19 @@ class ToolCall(Call):
                 code="unknown_tool",
             )
 
+        reason = mask_secrets(refusal.reason, task.secrets)
         if refusal.code in PIN_CODES:
-            changes = f":\n{refusal.difference}" if refusal.difference else ""
+            difference = mask_secrets(refusal.difference, task.secrets)
+            changes = f":\n{difference}" if difference else ""
             return PinMismatchError(
-                f"{shown} is refused: {refusal.reason}{changes}",
-                difference=refusal.difference,
+                f"{shown} is refused: {reason}{changes}",
+                difference=difference,
                 server=task.name,
                 tool=tool,
                 code=refusal.code,
             )
 
-        return RefusedError(f"{shown} is refused: {refusal.reason}", server=task.name, tool=tool, code=refusal.code)
+        return RefusedError(f"{shown} is refused: {reason}", server=task.name, tool=tool, code=refusal.code)
 
     async def _check_arguments(self, target: Target) -> bytes:
         encoded = await super()._check_arguments(target)
@@ -212,6 +214,18 @@ class CapabilityCall(Call):
 
 class ResourceCall(CapabilityCall):
     """A `resources/read`; `tool` is the URI."""
+
+    async def _check_arguments(self, target: Target) -> bytes:
+        encoded = await super()._check_arguments(target)
+        if json.loads(encoded) != {"uri": self.tool}:
+            # An approver edited it. Another URI is another call, to be made and judged as one.
+            raise InvalidArgumentsError(
+                f"reading {clean_line(self.tool, 120)!r} was approved with other arguments; call again with those",
+                server=self.task.name,
+                tool=self.tool,
+            )
+
+        return encoded
 
     method = "resources/read"
     _noun = "resource"

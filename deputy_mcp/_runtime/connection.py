@@ -370,9 +370,9 @@ class McpConnection:
                     async with task.slots:
                         return await ask(session, record)
                 except MCPError as error:
-                    if isinstance(error, LinkError) and error.fault == "unreachable":
-                        # Nothing was sent: waited for like a restart, as a call is.
-                        task.note_unreachable(session, error.detail)
+                    task.note_fault(session, error)
+                    if isinstance(error, LinkError) and error.fault in ("unreachable", "forgotten"):
+                        # A question runs nothing: it is put again to the next session, inside the deadline.
                         continue
 
                     raise translate(

@@ -1,7 +1,5 @@
 """The transport's and the server's errors as our own tree: clean, masked, with what the record saw."""
 
-from typing import Literal
-
 from mcp import MCPError
 
 from deputy_mcp._core.config import Limits
@@ -9,12 +7,17 @@ from deputy_mcp._core.errors import (
     CallError,
     HttpStatusError,
     MalformedReplyError,
+    Outcome,
     RemoteError,
     ResultTooLargeError,
     ServerLostError,
+    UnavailableError,
 )
-from deputy_mcp._core.sanitizing import clean_line, mask_secrets
+from deputy_mcp._core.sanitizing import clean_text, mask_secrets, masked_line
 from deputy_mcp._runtime.transports.link import CallRecord, Link, LinkError
+
+MOST_EXCERPT = 8 * 1024
+"""Characters of an error's body that an error carries."""
 
 
 def translate(
@@ -27,13 +30,13 @@ def translate(
     limits: Limits,
     secrets: tuple[str, ...],
     stopping: bool,
-) -> CallError:
+) -> CallError | UnavailableError:
     """The transport's or the server's error as one of ours, clean and masked."""
 
     def safe(text: str, most: int = 500) -> str:
-        return mask_secrets(clean_line(text, most), secrets)
+        return masked_line(text, secrets, most)
 
-    outcome: Literal["not_sent", "unknown"] = "unknown" if record.sent else "not_sent"
+    outcome: Outcome = "unknown" if record.sent else "not_sent"
     if not isinstance(error, LinkError):
         text = safe(error.message) or "no message"
         return RemoteError(
@@ -64,11 +67,22 @@ def translate(
             return HttpStatusError(
                 f"server {server!r} answered with HTTP status {record.status}{hint}",
                 status=record.status,
-                excerpt=mask_secrets(record.excerpt, secrets),
+                excerpt=clean_text(mask_secrets(record.excerpt, secrets))[:MOST_EXCERPT],
                 retry_after_seconds=record.retry_after_seconds,
                 server=server,
                 tool=tool,
             )
+
+    if error.fault == "unsendable":
+        return UnavailableError(
+            f"the request to server {server!r} could not be made: {safe(error.detail)}",
+            server=server,
+            tool=tool,
+            code="unsendable",
+        )
+
+    if record.status == 404:
+        outcome = "refused"
 
     codes = {"dropped": "connection_dropped", "forgotten": "session_lost", "unreachable": "connection_refused"}
     return ServerLostError(

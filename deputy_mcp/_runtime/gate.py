@@ -102,9 +102,9 @@ class Gate:
     def permissions_for(self, task: ServerTask | None, handle: McpTool | None) -> Permissions:
         """What holds for a call: `&` over what server, connection and agent gave, and what the handle took away."""
         server = task.spec.permissions if task is not None else None
-        granted = handle.granted if handle is not None else None
+        granted, narrowing = handle.shares() if handle is not None else (None, None)
         effective = effective_permissions((server, self._permissions, granted))
-        return effective if handle is None or handle.narrowing is None else effective & handle.narrowing
+        return effective if narrowing is None else effective & narrowing
 
     def checker(self, facts: ToolFacts, side: Literal["inputSchema", "outputSchema"]) -> SchemaChecker:
         """The compiled schema of a tool, original as on the wire."""
@@ -187,6 +187,14 @@ class Call:
                     target = await self._check_pin(session, target)
                 except LostWhileVerifyingError:
                     continue
+
+                # Once more, without a turn before sending: an agent may have been narrowed during the waits.
+                verdict = self._gate.permissions_for(self.task, self._handle).decide(target)
+                if isinstance(verdict, Deny):
+                    raise denied_error(verdict, name=target.name, server=self.task.name, tool=self.tool)
+
+                if isinstance(verdict, Ask):
+                    decision = verdict
 
                 approved = not isinstance(decision, Ask) or self._approved == arguments_json
                 if approved:
@@ -353,13 +361,7 @@ class Call:
         """Return when the call may go through the steps again; else raise what happened."""
         task, record = self.task, self.record
         fault = error.fault if isinstance(error, LinkError) else None
-        if fault == "forgotten":
-            task.note_forgotten(session)
-        elif fault == "unreachable":
-            task.note_unreachable(session, str(error))
-        elif fault == "lost":
-            task.note_lost(session)
-
+        task.note_fault(session, error)
         stopping = task.stopping
         again: str | None = None
         match fault if not self._under_way else None:

@@ -74,6 +74,9 @@ class PromptResult:
     duration_seconds: float = 0.0
 
 
+Shares = tuple[Permissions | None, Permissions | None]
+
+
 class Caller(Protocol):
     """What stands behind a handle: a connection, an agent, or a host's own function."""
 
@@ -119,6 +122,8 @@ class McpTool:
     """An agent's share of the effective permissions; None: none was given there."""
     narrowing: Permissions | None = None
     """What `narrowed` took away; None: nothing. Unlike a share it can never stand for the whole."""
+    live: Callable[[], "Shares"] | None = None
+    """Where set, asked instead of the two above whenever a call is judged: an agent may narrow while it waits."""
     caller: Caller = field(alias="caller")
 
     async def __call__(self, /, **arguments: Any) -> ToolResult:
@@ -142,6 +147,10 @@ class McpTool:
         return await self.caller.call_handle(
             self, arguments, timeout_seconds=timeout_seconds, progress=progress, retry=retry
         )
+
+    def shares(self) -> "Shares":
+        """What this handle brings to the effective permissions now: a share given, and what was taken away."""
+        return self.live() if self.live is not None else (self.granted, self.narrowing)
 
     def narrowed(self, permissions: Permissions) -> "McpTool":
         """The same tool under further permissions; they only ever take away."""

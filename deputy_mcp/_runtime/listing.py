@@ -116,6 +116,13 @@ class Listing:
             with anyio.move_on_after(self._task.limits.call_timeout_seconds) as timer:
                 try:
                     self._vet(await self._list(session), session)
+                except LinkError as error:
+                    self._task.note_fault(session, error)
+                    if self._task.session is not session:
+                        # It went away meanwhile, which is no mismatch: who waits for this listing waits for the next.
+                        return
+
+                    problem = str(error)
                 except (MCPError, ListingError) as error:
                     problem = str(error)
 

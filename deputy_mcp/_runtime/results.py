@@ -45,11 +45,7 @@ async def finish_tool(call: ToolCall, raw: dict[str, Any], gate: Gate, spill: Sp
             )
 
         if limits.on_large_result == "spill":
-            spilled = await spill.write(
-                json.dumps(raw).encode(), directory=limits.spill_directory, max_bytes=limits.max_spill_bytes
-            )
-            if spilled is None:
-                findings.append(_finding("spill_full", "max_spill_bytes is used up; the result was cut instead"))
+            spilled = await _spill(raw, limits, spill, findings)
 
     text, truncated = bounded(render_result(raw), limits.max_result_bytes)
     result = ToolResult(
@@ -76,6 +72,22 @@ async def finish_tool(call: ToolCall, raw: dict[str, Any], gate: Gate, spill: Sp
         duration_seconds=round(result.duration_seconds, 6),
     )
     return result
+
+
+async def _spill(raw: dict[str, Any], limits: Limits, spill: Spill, findings: list[Finding]) -> str | None:
+    """The file that holds the whole result; None with a finding where there is none, for the call has run."""
+    try:
+        path = await spill.write(
+            json.dumps(raw).encode(), directory=limits.spill_directory, max_bytes=limits.max_spill_bytes
+        )
+    except OSError as error:
+        findings.append(_finding("spill_failed", f"the result could not be written and was cut: {error.strerror}"))
+        return None
+
+    if path is None:
+        findings.append(_finding("spill_full", "max_spill_bytes is used up; the result was cut instead"))
+
+    return path
 
 
 async def _result_findings(facts: ToolFacts, raw: dict[str, Any], record: CallRecord, gate: Gate) -> list[Finding]:

@@ -25,7 +25,7 @@ from deputy_mcp._core.errors import (
     UnavailableError,
 )
 from deputy_mcp._core.lifecycle import Ending, EndKind, Event, Lifecycle, ServerState, cooled_at
-from deputy_mcp._core.sanitizing import clean_line, known_secrets, mask_secrets
+from deputy_mcp._core.sanitizing import known_secrets, mask_secrets, masked_line
 from deputy_mcp._runtime.listing import Listing
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.session import (
@@ -212,7 +212,7 @@ class ServerTask:
 
     def masked(self, text: str, most: int = 500) -> str:
         """`text` as it may be shown: one clean line without this server's secrets."""
-        return mask_secrets(clean_line(text, most), self.secrets)
+        return masked_line(text, self.secrets, most)
 
     # -- hooks of the transport ----------------------------------------------------------------------------------
 
@@ -250,20 +250,26 @@ class ServerTask:
         """End this life from a caller's task. No other call may try its session, which the owner still has to leave."""
         self.session = None
         link.lose(code, self.masked(detail))
+        self.stir()
 
-    def note_unreachable(self, session: Session, detail: str) -> None:
-        """A connection was refused: the server is down, and is waited for like any other."""
-        if session is self.session:
-            self._give_up(session.link, "unreachable", detail)
+    def note_fault(self, session: Session, error: MCPError) -> None:
+        """A request found out before this task did that its session is no good any more."""
+        fault = error.fault if isinstance(error, LinkError) else None
+        if session is not self.session:
+            return
 
-    def note_lost(self, session: Session) -> None:
-        """A call found out before this task did: no other call shall try this session."""
-        if session is self.session:
+        if fault == "forgotten":
+            self._note_forgotten(session)
+        elif fault == "unreachable":
+            # The server is down, and is waited for like any other.
+            self._give_up(session.link, "unreachable", str(error))
+        elif fault == "lost":
             self.session = None
+            self.stir()
 
-    def note_forgotten(self, session: Session) -> None:
+    def _note_forgotten(self, session: Session) -> None:
         """The server forgot this session; a new one is opened over the same link."""
-        if session is not self.session or self.life.state is not ServerState.READY:
+        if self.life.state is not ServerState.READY:
             return
 
         now = anyio.current_time()
@@ -309,10 +315,11 @@ class ServerTask:
                     case resting:
                         await self.wait_until(lambda was=resting: self.life.state is not was or self._closed)  # type: ignore[misc] # a bound default
         finally:
+            # Also after a cancellation that was nobody's of ours: whoever waits for an attempt must not wait for ever.
             self._closed = True
+            self._scope = None
             self.step(Event.STOP)
-            self.step(Event.CLOSED)
-            self.stir()
+            self._end_attempt()
 
     async def _back_off(self) -> None:
         assert self.life.resume_at is not None

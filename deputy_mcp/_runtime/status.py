@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from deputy_mcp._core.frozen import FrozenMapping
 from deputy_mcp._core.lifecycle import ServerState
-from deputy_mcp._core.sanitizing import clean_line, mask_secrets
+from deputy_mcp._core.sanitizing import clean_line, mask_secrets, masked_line
 from deputy_mcp._runtime.server import ServerTask
 
 MOST_EVENTS = 1_000
@@ -118,7 +118,7 @@ def dormant(name: str) -> ServerStatus:
 def _clean_values(value: Any, secrets: tuple[str, ...]) -> Any:
     """A server's own words about itself, which go to terminals and logs."""
     if isinstance(value, str):
-        return mask_secrets(clean_line(value, 500), secrets)
+        return masked_line(value, secrets)
 
     if isinstance(value, Mapping):
         return {clean_line(key): _clean_values(item, secrets) for key, item in value.items()}

@@ -17,7 +17,7 @@ import anyio.abc
 import httpx2
 from mcp import MCPError
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest
+from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest, ProgressFnT
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
 from deputy_mcp._core.config import HttpServer, Limits
@@ -32,6 +32,9 @@ CONNECT_SECONDS = 30
 SPARE_CONNECTIONS = 16
 """Beside one for each concurrent call: listings, notifications, the server's own stream."""
 
+
+MOST_COURTESIES = 4
+"""Cancellations on their way at once: the SDK sends them one after the other, and each could wait."""
 
 GOODBYE_SECONDS = 1.0
 """Ending a session politely may take so long."""
@@ -97,6 +100,7 @@ class HttpDispatcher:
         self._books = books
         self._next_id = 0
         self._tasks: anyio.abc.TaskGroup | None = None
+        self._courtesies = 0
         self.forgotten = False
 
     async def run(
@@ -142,18 +146,23 @@ class HttpDispatcher:
         courtesy = options.pop("cancel_on_abandon", True)
         # The SDK would hold the caller, shielded, until its courtesy was written.
         options["cancel_on_abandon"] = False
+        on_progress: ProgressFnT | None = options.pop("on_progress", None)
         self._books.records[key] = record
         answered = False
         try:
-            result = await self._inner.send_raw_request(method, params, options, **later)  # type: ignore[arg-type] # a CallOptions by construction
+            if on_progress is None:
+                result = await self._inner.send_raw_request(method, params, options, **later)  # type: ignore[arg-type] # a CallOptions by construction
+            else:
+                result = await self._send_reporting(method, params, options, record, on_progress)
+
             answered = True
         except MCPError as error:
             answered = True
             return self._outcome(record, error)
         finally:
             del self._books.records[key]
-            if not answered and courtesy and self._tasks is not None:
-                self._tasks.start_soon(self._abandon, record)
+            if not answered:
+                self._give_up(record, courtesy=courtesy)
 
         if record.answer is None and record.fault is None:
             return result  # it came over a resumed stream, which the SDK correlates
@@ -187,9 +196,58 @@ class HttpDispatcher:
 
         raise LinkError("malformed" if record.sent else "unreachable", error.message) from None
 
+    async def _send_reporting(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        options: dict[str, Any],
+        record: CallRecord,
+        on_progress: ProgressFnT,
+    ) -> dict[str, Any]:
+        """Send, and give progress to the callback in the caller's own task, one report at a time."""
+        outcome: list[dict[str, Any] | MCPError] = []
+        done = anyio.Event()
+
+        async def send() -> None:
+            try:
+                outcome.append(await self._inner.send_raw_request(method, params, options))  # type: ignore[arg-type] # a CallOptions by construction
+            except MCPError as error:
+                outcome.append(error)
+
+            done.set()
+            record.moved.set()
+
+        failure: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(send)
+            try:
+                await record.report(on_progress, done)
+            except Exception as error:  # noqa: BLE001 # the host's own callback: raised below, outside the group
+                failure = error
+                tasks.cancel_scope.cancel()
+
+        if failure is not None:
+            raise failure
+
+        answer = outcome[0]
+        if isinstance(answer, MCPError):
+            raise answer
+
+        return answer
+
+    def _give_up(self, record: CallRecord, *, courtesy: bool) -> None:
+        """Synchronous, from a caller who is leaving: what has not gone out must not, the rest is told and dropped."""
+        record.abandoned = True
+        if self._tasks is not None and courtesy and self._courtesies < MOST_COURTESIES:
+            self._courtesies += 1
+            self._tasks.start_soon(self._abandon, record)
+        elif record.abort is not None:
+            record.abort()
+
     async def _abandon(self, record: CallRecord) -> None:
         """Tell the server, then stop reading; in the modern era the SDK takes the first for the second."""
         await self._inner.notify("notifications/cancelled", {"requestId": record.id, "reason": "the caller gave up"})
+        self._courtesies -= 1
         if record.abort is not None:
             record.abort()
 
@@ -203,10 +261,13 @@ def _forgets(record: CallRecord) -> bool:
     if record.status == 404:
         return True
 
+    if record.status not in (None, 400, 410):
+        return False
+
     if isinstance(record.answer, Failure):
         return record.answer.id is None
 
-    return record.answer is None and record.fault in (None, "malformed") and record.status in (None, 400, 410)
+    return record.answer is None and record.fault in (None, "malformed")
 
 
 def _body(wire_id: MessageId, method: str, params_json: bytes) -> bytes:

@@ -14,6 +14,7 @@ from deputy_mcp._core.events import Event, EventFramer
 from deputy_mcp._core.framing import Oversized
 from deputy_mcp._core.messages import Invalid, Message, Noise, Notification, Request, TooLarge, read_message
 from deputy_mcp._core.sanitizing import clean_line
+from deputy_mcp._runtime.transports.answering import MOST_REQUESTS
 from deputy_mcp._runtime.transports.decoding import BadEncodingError, decoded
 from deputy_mcp._runtime.transports.link import CallRecord, Traffic
 
@@ -47,6 +48,8 @@ class GuardedEvents(httpx2.AsyncByteStream):
         self._framer = EventFramer(limits.max_message_bytes)
         self._pieces = decoded(response, traffic)
         self._answered = False
+        self._requests = 0
+        self._second = 0
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
@@ -89,16 +92,19 @@ class GuardedEvents(httpx2.AsyncByteStream):
 
         record = self._record
         messages = read_message(event.data, self._limits.max_message_values)
-        if record is None:
-            kept = [m for m in messages if not (isinstance(m, Notification) and self._guard.take_notification(m))]
-            return event.raw + b"\n\n" if kept and not isinstance(kept[0], Noise | Invalid | TooLarge) else None
-
         for message in messages:
             if isinstance(message, Notification):
-                if not self._guard.take_notification(message):
+                if record is not None and message.method == "notifications/progress":
+                    record.note_progress(message.params or {})
+                elif not self._guard.take_notification(message):
                     return event.raw + b"\n\n"
             elif isinstance(message, Request):
-                return event.raw + b"\n\n"
+                if self._may_ask():
+                    return event.raw + b"\n\n"
+            elif record is None:
+                # A reply on the server's own stream: a resumed request's, which the SDK correlates.
+                if not isinstance(message, Noise | Invalid | TooLarge):
+                    return event.raw + b"\n\n"
             elif isinstance(message, Noise):
                 self._guard.note_noise(message.reason)
             else:
@@ -111,6 +117,15 @@ class GuardedEvents(httpx2.AsyncByteStream):
                 return b"\n".join([*kept_id, b"data: " + stand_in_body(record)]) + b"\n\n"
 
         return None
+
+    def _may_ask(self) -> bool:
+        """Whether the SDK gets this request of the server's: each costs it a task and a POST, one after the other."""
+        second = int(anyio.current_time())
+        if self._record is None and second != self._second:
+            self._second, self._requests = second, 0
+
+        self._requests += 1
+        return self._requests <= MOST_REQUESTS
 
     def _overflow(self, seen: int) -> None:
         if self._record is None:

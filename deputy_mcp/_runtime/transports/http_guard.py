@@ -31,7 +31,7 @@ from deputy_mcp._core.messages import (
     TooLarge,
     read_message,
 )
-from deputy_mcp._core.sanitizing import clean_line, clean_text
+from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.transports.decoding import BadEncodingError, BoundedBody, decoded
 from deputy_mcp._runtime.transports.http_events import GuardedEvents, describe, stand_in_body
 from deputy_mcp._runtime.transports.link import CallRecord, Hooks, Traffic
@@ -49,11 +49,18 @@ EXCERPT_BYTES = 8 * 1024
 NOTIFICATION_SECONDS = 1.0
 """A notification's POST gets so long. The SDK sends them in line, so one unanswered would block every later call."""
 
+COURTESY_SECONDS = 0.2
+"""A cancellation's POST: calls that timed out together must not hold back the next for long."""
+
 GET_BACKOFF_SECONDS = (1, 2, 4, 8, 16, 30)
 """Waits before the server's own stream is opened again. The SDK gives up for ever after two failures."""
 
 NO_STREAM = frozenset({404, 405, 406, 501})
 """Statuses by which a server says that it has no stream of its own."""
+
+
+class UnsendableError(httpx2.TransportError):
+    """The request could not be made, for a reason of the host's own; the server has no part in it."""
 
 
 @attrs.define
@@ -95,7 +102,12 @@ class Guard(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        record = self._books.records.get(request.headers.get(CALL_HEADER, ""))
+        key = request.headers.get(CALL_HEADER)
+        record = self._books.records.get(key or "")
+        if key is not None and (record is None or record.abandoned):
+            # Its caller gave up while an auth flow held it back, and was told that it was not sent.
+            return _stand_in(request, 502)
+
         # A copy: an auth flow and a redirect send the same request again, and it must still name its record then.
         request = _outgoing(request, record)
         if record is not None:
@@ -128,8 +140,14 @@ class Guard(httpx2.AsyncBaseTransport):
                 if response.status_code == 401 and self._has_callables:
                     await response.aclose()
                     response = await self._send(request)
+            except UnsendableError as error:
+                record.fault, record.detail, record.sent = "unsendable", str(error), False
+                return _stand_in(request, 502)
+            except httpx2.PoolTimeout:
+                record.fault, record.detail, record.sent = "unsendable", "no connection was free in time", False
+                return _stand_in(request, 502)
             except httpx2.TransportError as error:
-                unreachable = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
+                unreachable = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
                 record.fault = "unreachable" if unreachable else "dropped"
                 record.sent = not unreachable
                 record.detail = describe(error)
@@ -170,7 +188,8 @@ class Guard(httpx2.AsyncBaseTransport):
         record.status = response.status_code
         record.retry_after_seconds = _retry_after(response.headers.get("retry-after"))
         body, _ = await self._read(response, record, most=min(self._limits.max_message_bytes, 1024 * 1024))
-        record.excerpt = clean_text(body[:EXCERPT_BYTES].decode("utf-8", "replace"))
+        # With room for a secret across the end: it is masked before it is cut.
+        record.excerpt = body[: EXCERPT_BYTES + 1024].decode("utf-8", "replace")
         for message in read_message(body, self._limits.max_message_values):
             if isinstance(message, Failure):
                 record.answer = message
@@ -249,15 +268,20 @@ class Guard(httpx2.AsyncBaseTransport):
         if kind is not None:
             self._hooks.on_change(kind)  # type: ignore[arg-type] # the table's values are the literal's
 
-        # Of the rest only progress and what belongs to a `listen` stream have a reader.
+        # Of the rest only what belongs to a `listen` stream and the withdrawal of a request have a reader; each would
+        # start a task in the SDK.
         meta = (message.params or {}).get("_meta")
         listened = isinstance(meta, dict) and SUBSCRIPTION_ID_META_KEY in meta
-        return not listened and (kind is not None or message.method == "notifications/message")
+        return not listened and message.method != "notifications/cancelled"
 
     # -- requests without ----------------------------------------------------------------------------------------
 
     async def _notify(self, request: httpx2.Request) -> httpx2.Response:
-        with anyio.move_on_after(NOTIFICATION_SECONDS), contextlib.suppress(httpx2.TransportError):
+        courtesy = b'"notifications/cancelled"' in request.content[:200]
+        with (
+            anyio.move_on_after(COURTESY_SECONDS if courtesy else NOTIFICATION_SECONDS),
+            contextlib.suppress(httpx2.TransportError),
+        ):
             response = await self._send(request)
             await response.aclose()
 
@@ -317,10 +341,10 @@ class Guard(httpx2.AsyncBaseTransport):
             if inspect.isawaitable(text):
                 text = await text
         except Exception as error:  # the host's own callable; its failure is this request's
-            raise httpx2.ConnectError(f"the callable for the header {name} failed: {type(error).__name__}") from error
+            raise UnsendableError(f"the callable for the header {name} failed: {type(error).__name__}") from error
 
         if type(text) is not str or "\r" in text or "\n" in text:
-            raise httpx2.ConnectError(f"the callable for the header {name} did not give a one-line string")
+            raise UnsendableError(f"the callable for the header {name} did not give a one-line string")
 
         self._on_secret(text)
         return text

@@ -4,21 +4,25 @@ The SDK's session above expects `MCPError`s, so whatever goes wrong below comes 
 says what really happened; `session.py` turns it into our own tree.
 """
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeGuard
 
 import anyio
 import attrs
 from mcp import MCPError
-from mcp.shared.dispatcher import CallOptions, Dispatcher
+from mcp.shared.dispatcher import CallOptions, Dispatcher, ProgressFnT
 from mcp_types import CONNECTION_CLOSED
 
 from deputy_mcp._core.messages import Failure, Invalid, MessageId, Reply, TooLarge
 
-Fault = Literal["lost", "dropped", "unreachable", "forgotten", "malformed", "too_large", "http"]
+Fault = Literal["lost", "dropped", "unreachable", "unsendable", "forgotten", "malformed", "too_large", "http"]
 """`lost`: the server is gone. `dropped`: this one connection. `unreachable`: never connected, nothing was sent.
-`forgotten`: the HTTP session. The rest concern one reply."""
+`unsendable`: our own side could not make the request. `forgotten`: the HTTP session. The rest concern one reply."""
+
+MOST_PROGRESS = 64
+"""Progress reports kept for one call whose callback is slow; the oldest go first."""
 
 ChangeKind = Literal["tools", "prompts", "resources"]
 
@@ -47,14 +51,44 @@ class CallRecord:
     """The exact request body, where it must not be encoded again."""
     session_bound: bool = False
     """Whether the request carried an HTTP session id."""
+    abandoned: bool = False
+    """Whether nobody waits for it any more: what has not gone out must not."""
+    progress: deque[tuple[float, float | None, str | None]] = attrs.field(factory=lambda: deque(maxlen=MOST_PROGRESS))
+    """Progress reports not given to the caller yet; of a flood the newest are kept."""
+    moved: anyio.Event = attrs.field(factory=anyio.Event)
+    """Set when there is progress, or the answer."""
     abort: Callable[[], None] | None = None
     """Stops reading the reply; set while somebody reads."""
+
+    def note_progress(self, params: Mapping[str, Any]) -> None:
+        """Keep a report for the caller's own task, where its callback runs."""
+        progress, total, text = params.get("progress"), params.get("total"), params.get("message")
+        if is_number(progress):
+            report = (progress, total if is_number(total) else None, text if isinstance(text, str) else None)
+            self.progress.append(report)
+            self.moved.set()
+
+    async def report(self, on_progress: ProgressFnT, done: anyio.Event) -> None:
+        """Give every report to the callback until `done`; whoever sets that sets `moved` too."""
+        while True:
+            await self.moved.wait()
+            self.moved = anyio.Event()
+            while self.progress:
+                await on_progress(*self.progress.popleft())
+
+            if done.is_set():
+                return
 
     def begin(self, *, session_bound: bool) -> None:
         """Forget an earlier attempt (an auth flow sends the same request again)."""
         self.session_bound = session_bound
         self.answer = self.fault = self.status = self.retry_after_seconds = None
         self.detail = self.excerpt = ""
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a wire value is a number; a boolean is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class LinkError(MCPError):

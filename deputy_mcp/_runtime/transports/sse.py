@@ -23,6 +23,9 @@ from deputy_mcp._runtime.transports.http_guard import CALL_HEADER, RAW, GuardBoo
 from deputy_mcp._runtime.transports.link import CallRecord, Hooks, Traffic
 from deputy_mcp._runtime.transports.queue_link import QueueLink
 
+POST_SECONDS = 10.0
+"""A server has so long to take a message; then its place is given to the next."""
+
 MOST_POSTS = 32
 """POSTs under way at the same time; more wait in the queue."""
 
@@ -119,8 +122,10 @@ class SseLink(QueueLink):
                 headers[CALL_HEADER] = key
 
             try:
-                with suppress(httpx2.TransportError):
-                    response = await self._client.post(endpoint, content=data, headers=headers)
+                request = self._client.build_request("POST", endpoint, content=data, headers=headers)
+                with anyio.move_on_after(POST_SECONDS), suppress(httpx2.TransportError):
+                    # Its head says whether it was taken; the answer comes over the stream, and its body is nobody's.
+                    response = await self._client.send(request, stream=True)
                     await response.aclose()
             finally:
                 self._books.records.pop(key, None)

@@ -21,7 +21,7 @@ from deputy_mcp._core.config import Limits, StdioServer
 from deputy_mcp._core.errors import StartError
 from deputy_mcp._core.framing import Flooded, LineFramer, Oversized
 from deputy_mcp._core.messages import Message, read_message, read_oversized
-from deputy_mcp._core.sanitizing import clean_line, clean_text, mask_secrets
+from deputy_mcp._core.sanitizing import clean_line, clean_text, mask_secrets, masked_line
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.transports.link import Hooks, LinkError, Loss, LossSignal, Traffic
 from deputy_mcp._runtime.transports.process_tree import MARK, family, signal_each, signal_group
@@ -72,8 +72,11 @@ class StdioLink:
     @property
     def stderr_tail(self) -> str:
         """The end of stderr, clean and masked."""
-        text = bytes(self._stderr[-self._limits.max_stderr_bytes :]).decode("utf-8", "replace")
-        return mask_secrets(clean_text(text), self._secrets)
+        # More than is shown, so that a secret across the front is masked before it is cut.
+        most = self._limits.max_stderr_bytes
+        longest = max((len(secret.encode()) for secret in self._secrets), default=0)
+        text = bytes(self._stderr[-(most + longest) :]).decode("utf-8", "replace")
+        return clean_text(mask_secrets(text, self._secrets))[-most:] if most else ""
 
     @asynccontextmanager
     async def open_dispatcher(self) -> AsyncIterator[StreamDispatcher]:
@@ -130,8 +133,8 @@ class StdioLink:
                     *lines, rest = (rest[-2048:] + chunk).split(b"\n")
                     for line in lines:
                         if budget.take(anyio.current_time()):
-                            text = clean_line(line.decode("utf-8", "replace"), 500)
-                            log_event("server_stderr", server=server, line=mask_secrets(text, self._secrets))
+                            text = masked_line(line.decode("utf-8", "replace"), self._secrets)
+                            log_event("server_stderr", server=server, line=text)
             finally:
                 self._stderr_done.set()
 

@@ -10,7 +10,7 @@ the session. It is not a transport: a `Channel` moves the bytes. It promises tha
 import json
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol
 
 import anyio
 import anyio.abc
@@ -48,9 +48,6 @@ MOST_REPLIES_BYTES = 1024 * 1024
 LAST_WORDS_SECONDS = 0.25
 """How long a dead child's remaining output, exit code and stderr are waited for before its calls fail."""
 
-MOST_PROGRESS = 64
-"""Progress reports kept for one call whose callback is slow; the oldest go first."""
-
 MESSAGES_PER_TURN = 64
 """A flood must not starve the other servers' readers: after so many messages the loop gets a turn."""
 
@@ -83,15 +80,13 @@ class _Slot:
     done: anyio.Event = attrs.field(factory=anyio.Event)
     result: dict[str, Any] | None = None
     error: MCPError | None = None
-    progress: deque[tuple[float, float | None, str | None]] = attrs.field(factory=lambda: deque(maxlen=MOST_PROGRESS))
-    moved: anyio.Event = attrs.field(factory=anyio.Event)
 
     def finish(self, result: dict[str, Any] | None, error: MCPError | None = None) -> None:
         if not self.done.is_set():
             self.result = result
             self.error = error
             self.done.set()
-            self.moved.set()
+            self.record.moved.set()
 
 
 @attrs.define(eq=False)
@@ -179,7 +174,7 @@ class StreamDispatcher:
             if slot.on_progress is None:
                 await slot.done.wait()
             else:
-                await self._wait_with_progress(slot)
+                await slot.record.report(slot.on_progress, slot.done)
         finally:
             self._slots.pop(key, None)
             if not slot.done.is_set():
@@ -375,28 +370,8 @@ class StreamDispatcher:
     def _take_progress(self, params: dict[str, Any]) -> None:
         key = plain_id(params.get("progressToken"))
         slot = self._slots.get(key) if key is not None else None
-        progress, total, text = params.get("progress"), params.get("total"), params.get("message")
-        if slot is None or slot.on_progress is None or not _is_number(progress):
-            return
-
-        # A bounded queue: of a flood the newest few are kept. The waiting caller runs its own callback.
-        slot.progress.append((progress, total if _is_number(total) else None, text if isinstance(text, str) else None))
-        slot.moved.set()
-
-    async def _wait_with_progress(self, slot: _Slot) -> None:
-        assert slot.on_progress is not None
-        while True:
-            await slot.moved.wait()
-            slot.moved = anyio.Event()
-            while slot.progress:
-                await slot.on_progress(*slot.progress.popleft())
-
-            if slot.done.is_set():
-                return
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+        if slot is not None and slot.on_progress is not None:
+            slot.record.note_progress(params)
 
 
 def _encode(method: str, params: Mapping[str, Any] | None, params_json: bytes | None, wire_id: MessageId) -> bytes:
