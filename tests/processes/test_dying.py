@@ -257,6 +257,8 @@ async def test_an_http_server_that_dies_is_waited_for_and_used_again(bench: Benc
                 await call
 
             assert "connection_dropped" == caught.value.code
+            # All of its sockets, not only the call's: a call over one that is about to close has been sent.
+            assert set() == await gone({first.pid})
             waiting = asyncio.create_task(echo.call({"value": 1}))
             await reaches(connection, "a", ServerState.BACKING_OFF)
             async with bench.http({"port": first.port}):
