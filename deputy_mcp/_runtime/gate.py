@@ -362,6 +362,8 @@ class Call:
         task, record = self.task, self.record
         fault = error.fault if isinstance(error, LinkError) else None
         task.note_fault(session, error)
+        # What an earlier round sent may have run, whatever became of this one.
+        record.sent = record.sent or self._under_way
         stopping = task.stopping
         again: str | None = None
         match fault if not self._under_way else None:
