@@ -33,6 +33,9 @@ SPARE_CONNECTIONS = 16
 """Beside one for each concurrent call: listings, notifications, the server's own stream."""
 
 
+SESSION_STATUSES = frozenset({None, 400, 410})
+"""Under these an error without id speaks of the session or the request; under others the status says it better."""
+
 MOST_COURTESIES = 4
 """Cancellations on their way at once: the SDK sends them one after the other, and each could wait."""
 
@@ -182,7 +185,7 @@ class HttpDispatcher:
         if isinstance(answer, Reply):
             return answer.result
 
-        if isinstance(answer, Failure):
+        if isinstance(answer, Failure) and (answer.id is not None or record.status in SESSION_STATUSES):
             raise MCPError(answer.code, answer.text, answer.details) from None
 
         if record.status is not None:
@@ -261,7 +264,7 @@ def _forgets(record: CallRecord) -> bool:
     if record.status == 404:
         return True
 
-    if record.status not in (None, 400, 410):
+    if record.status not in SESSION_STATUSES:
         return False
 
     if isinstance(record.answer, Failure):
