@@ -1,4 +1,4 @@
-"""What a review broke, so that it stays mended: floods, forgotten sessions, late sends, cut secrets, late denials."""
+"""What happens while a call waits, and what a flood may cost: late sends, forgotten sessions, late denials, cut secrets."""
 
 import asyncio
 import os
