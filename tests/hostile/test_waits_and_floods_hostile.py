@@ -1,4 +1,4 @@
-"""What happens while a call waits, and what a flood may cost: late sends, forgotten sessions, late denials, cut secrets."""
+"""Waits and floods: late sends, forgotten sessions, late denials, cut secrets, tasks that pile up."""
 
 import asyncio
 import os
