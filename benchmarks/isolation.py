@@ -13,7 +13,7 @@ from deputy_mcp import HttpServer, Limits, McpConnection, RestartPolicy, ServerS
 
 SERVER = str(Path(__file__).parent / "servers" / "echo.py")
 INVALID = str(Path(__file__).parent / "servers" / "invalid.py")
-ROUNDS = 5
+ROUNDS = 9
 WANTED = 1.2
 NEVER = RestartPolicy(when="never")
 
