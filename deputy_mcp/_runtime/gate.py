@@ -164,7 +164,7 @@ class Call:
         self._hard_end = self.started + self._seconds
         self._scope = anyio.CancelScope(deadline=self._hard_end)
         self._stage: Stage = "waiting"
-        self._approved: bytes | None = None
+        self._approved: tuple[str | None, bytes] | None = None
         self._resent: set[str] = set()
         self._pause = 0.0
         self._under_way = False
@@ -196,7 +196,8 @@ class Call:
                 if isinstance(verdict, Ask):
                     decision = verdict
 
-                approved = not isinstance(decision, Ask) or self._approved == arguments_json
+                # An approval is of these bytes for this definition; after a reload there may be another.
+                approved = not isinstance(decision, Ask) or self._approved == (target.digest, arguments_json)
                 if approved:
                     raw = await self._send(session, target, arguments_json)
                     if raw is not None:
@@ -284,7 +285,8 @@ class Call:
         if answer.arguments is not None:
             self._encoded = self._encode(answer.arguments)
 
-        self._approved = arguments_json if isinstance(self._encoded, InvalidArgumentsError) else self._encoded
+        if not isinstance(self._encoded, InvalidArgumentsError):
+            self._approved = (target.digest, self._encoded)
 
     # -- 9 -------------------------------------------------------------------------------------------------------
 

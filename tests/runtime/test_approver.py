@@ -279,6 +279,27 @@ async def test_a_caller_cannot_change_what_a_person_is_approving(bench: Bench) -
 
 
 @within(10)
+async def test_an_approval_is_of_one_definition_and_another_is_asked_for_again(bench: Bench, tmp_path: Path) -> None:
+    """A tool taken anew while the person thinks is another tool: the same arguments are shown again beside it."""
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps([CATALOGUE["note"]]))
+    person = Person(Approve(), Reject("not that one"))
+    person.may_answer = anyio.Event()
+    async with McpConnection({"a": bench.stdio({"tools_file": str(tools)})}, **options(person)) as connection:
+        call = asyncio.create_task(connection.call_tool("a", "note", {"value": 1}))
+        await person.asked.wait()
+        tools.write_text(json.dumps([CATALOGUE["note"] | {"description": "Another one."}]))
+        await connection.reload("a", repin=True)
+        person.may_answer.set()
+        with pytest.raises(ApprovalDeniedError):
+            await call
+
+    first, second = (request.digest for request in person.requests)
+    assert first != second
+    assert [] == bench.ledger.calls("note")
+
+
+@within(10)
 async def test_an_approver_cannot_change_its_edit_afterwards(bench: Bench) -> None:
     """The edited arguments are taken as they were when the approver returned."""
     edit: dict[str, Any] = {"value": ["edited"]}
