@@ -19,7 +19,7 @@ from deputy_mcp._core.errors import (
     RegistrationError,
 )
 from deputy_mcp._core.frozen import FrozenMapping, check_count, wrong_type
-from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions
+from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions, both_permissions
 from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.connection import McpConnection
 from deputy_mcp._runtime.handles import McpTool, Progress, Shares, ToolResult, near_names
@@ -51,7 +51,7 @@ class _AgentCaller:
 
         def live() -> Shares:
             granted, narrowing = handle.shares()
-            return _both(agent._granted, granted), _both(agent._narrowing, narrowing)
+            return both_permissions(agent._granted, granted), both_permissions(agent._narrowing, narrowing)
 
         return evolve(self._original, live=live)
 
@@ -73,13 +73,6 @@ class _AgentCaller:
         return await current.caller.call_handle(
             current, arguments, timeout_seconds=timeout_seconds, progress=progress, retry=retry
         )
-
-
-def _both(one: Permissions | None, other: Permissions | None) -> Permissions | None:
-    if one is None or other is None:
-        return one if other is None else other
-
-    return one & other
 
 
 class Agent:
@@ -231,7 +224,7 @@ class Agent:
         if not isinstance(permissions, Permissions):
             wrong_type("permissions", permissions, "a Permissions")
 
-        self._narrowing = _both(self._narrowing, permissions)
+        self._narrowing = both_permissions(self._narrowing, permissions)
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
         """Call a registered tool by its public name, as a model asks for it. Raises the errors of `McpTool.call`."""

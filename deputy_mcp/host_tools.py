@@ -77,8 +77,7 @@ class _HostFunction:
 
     def _permissions(self, handle: McpTool) -> Permissions:
         granted, narrowing = handle.shares()
-        effective = effective_permissions((granted,))
-        return effective if narrowing is None else effective & narrowing
+        return effective_permissions((granted,), narrowing)
 
     def decide(self, handle: McpTool) -> Allow | Ask | Deny:
         return self._permissions(handle).decide(handle)

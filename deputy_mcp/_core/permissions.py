@@ -256,6 +256,14 @@ def _strictness(decision: Decision) -> int:
     return 0 if isinstance(decision, Allow) else 1 if isinstance(decision, Ask) else 2
 
 
+def both_permissions(one: Permissions | None, other: Permissions | None) -> Permissions | None:
+    """`&` of two of which each may say nothing (None); None when both do."""
+    if one is None or other is None:
+        return one if other is None else other
+
+    return one & other
+
+
 def tighten(decision: Allow | Ask | Deny, answer: object) -> Allow | Ask | Deny:
     """`decision` after a callback gave `answer`: never looser than before.
 

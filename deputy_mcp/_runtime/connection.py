@@ -29,7 +29,7 @@ from deputy_mcp._core.errors import (
 )
 from deputy_mcp._core.frozen import FrozenMapping, check_mapping, wrong_type
 from deputy_mcp._core.lifecycle import Event, ServerState
-from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions, unmatched_entries
+from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions, both_permissions, unmatched_entries
 from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.approval import Approver
 from deputy_mcp._runtime.calls import PromptCall, ResourceCall, ToolCall, capability_effects, stale_handle
@@ -71,8 +71,7 @@ class McpConnection:
         """
         if isinstance(servers, Config):
             secrets = {**servers.secrets, **(secrets or {})}
-            if servers.permissions is not None:
-                permissions = servers.permissions if permissions is None else servers.permissions & permissions
+            permissions = both_permissions(servers.permissions, permissions)
 
         _check_options(servers, permissions, limits, restart, approver)
         self._specs = FrozenMapping(servers)
@@ -440,13 +439,7 @@ class McpConnection:
             make_handle(facts, generation=server.generation, load=server.load, caller=self)
             for facts in server.listing.vetting.tools.values()
         )
-        pairs = [
-            (task.name, tool)
-            for task in self._tasks.values()
-            if task.listing.vetting
-            for tool in task.listing.vetting.tools
-        ]
-        colliding = colliding_names(pairs)
+        colliding = colliding_names((h.server, h.tool) for handles in self._handles.values() for h in handles)
         for task in self._tasks.values():
             task.collisions = frozenset(tool for name, tool in colliding if name == task.name)
 

@@ -3,7 +3,6 @@
 import functools
 import inspect
 import json
-import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,7 +10,7 @@ from attrs import frozen
 
 from deputy_mcp._core.annotations import Effects
 from deputy_mcp._core.errors import PermissionDeniedError
-from deputy_mcp._core.permissions import Allow, Ask, Deny, Judged, Permissions, tighten
+from deputy_mcp._core.permissions import Allow, Ask, Deny, Judged, Permissions, both_permissions, tighten
 from deputy_mcp._runtime.log import log_event
 
 
@@ -27,10 +26,10 @@ class CallContext:
     """What the permissions decided; the callback can only tighten it."""
 
 
-def effective_permissions(given: Iterable[Permissions | None]) -> Permissions:
-    """`&` over those given; `Permissions()`, the floor, where none was."""
-    shares = [share for share in given if share is not None]
-    return functools.reduce(operator.and_, shares) if shares else Permissions()
+def effective_permissions(given: Iterable[Permissions | None], narrowing: Permissions | None) -> Permissions:
+    """`&` over the shares given (`Permissions()`, the floor, where none was), less what was taken away."""
+    effective = functools.reduce(both_permissions, given, None) or Permissions()
+    return effective if narrowing is None else effective & narrowing
 
 
 async def decide_with_callbacks(

@@ -103,8 +103,7 @@ class Gate:
         """What holds for a call: `&` over what server, connection and agent gave, and what the handle took away."""
         server = task.spec.permissions if task is not None else None
         granted, narrowing = handle.shares() if handle is not None else (None, None)
-        effective = effective_permissions((server, self._permissions, granted))
-        return effective if narrowing is None else effective & narrowing
+        return effective_permissions((server, self._permissions, granted), narrowing)
 
     def checker(self, facts: ToolFacts, side: Literal["inputSchema", "outputSchema"]) -> SchemaChecker:
         """The compiled schema of a tool, original as on the wire."""

@@ -12,15 +12,12 @@ from pydantic import TypeAdapter, ValidationError
 from deputy_mcp._core.annotations import Effects, Finding, Reading
 from deputy_mcp._core.catalog import ToolFacts
 from deputy_mcp._core.frozen import wrong_type
-from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions
+from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions, both_permissions
 from deputy_mcp._core.pinning import tool_digest
 from deputy_mcp._core.sanitizing import clean_line, clean_text, cut_text
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None] | None]
 """`(progress, total, message)`, sync or async, called in the caller's own task."""
-
-MOST_DEPTH = 200
-"""Nesting of a value that is rendered as text; deeper ones are shown as a placeholder."""
 
 
 @frozen(kw_only=True)
@@ -157,8 +154,7 @@ class McpTool:
         if not isinstance(permissions, Permissions):
             wrong_type("permissions", permissions, "a Permissions")
 
-        both = permissions if self.narrowing is None else self.narrowing & permissions
-        return evolve(self, narrowing=both)
+        return evolve(self, narrowing=both_permissions(self.narrowing, permissions))
 
     def __repr__(self) -> str:
         marks = [

@@ -25,7 +25,7 @@ from deputy_mcp._core.errors import (
     UnavailableError,
 )
 from deputy_mcp._core.lifecycle import Ending, EndKind, Event, Lifecycle, ServerState, cooled_at
-from deputy_mcp._core.sanitizing import known_secrets, mask_secrets, masked_line
+from deputy_mcp._core.sanitizing import known_secrets, masked_line
 from deputy_mcp._runtime.listing import Listing
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.session import (
@@ -405,7 +405,7 @@ class ServerTask:
     def _keep_last_words(self) -> None:
         if self.link is not None:
             self.exit_code = self.link.exit_code
-            self.stderr_tail = mask_secrets(self.link.stderr_tail, self.secrets)
+            self.stderr_tail = self.link.stderr_tail  # masked by the link
             self._past.bytes_in += self.link.traffic.bytes_in
             self._past.bytes_out += self.link.traffic.bytes_out
 
@@ -442,7 +442,7 @@ class ServerTask:
                 self.generation += 1
 
             outcome: Ending | Literal["again", "forgotten"] = "forgotten"
-            async with open_session(link, self.name) as session:
+            async with open_session(link) as session:
                 outcome = await self._serve_session(link, session)
                 self.session = None
 

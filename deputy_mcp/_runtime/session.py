@@ -45,7 +45,7 @@ from deputy_mcp._core.catalog import Refusal
 from deputy_mcp._core.config import Limits
 from deputy_mcp._core.messages import Reply
 from deputy_mcp._core.sanitizing import clean_line
-from deputy_mcp._runtime.transports.link import CallRecord, Link, LinkError, MintingDispatcher
+from deputy_mcp._runtime.transports.link import CallRecord, Link, LinkError, MintingDispatcher, Options
 from deputy_mcp._version import __version__
 
 Era = Literal["modern", "legacy"]
@@ -95,11 +95,10 @@ class Session:
     """See the module. Made by `open_session`; `negotiate` before anything else."""
 
     # Mutable state: what negotiation found, and the stamp that follows from it.
-    def __init__(self, link: Link, dispatcher: MintingDispatcher, client: ClientSession, server: str) -> None:
+    def __init__(self, link: Link, dispatcher: MintingDispatcher, client: ClientSession) -> None:
         self.link = link
         self._dispatcher = dispatcher
         self._client = client
-        self._server = server
         self.version = ""
         self.modern = False
         self._meta: dict[str, Any] = {}
@@ -262,7 +261,7 @@ class Session:
         if meta_json:
             parts.append(b'"_meta":' + meta_json)
 
-        options: dict[str, Any] = {
+        options: Options = {
             "request_id": wire_id,
             "record": record,
             "params_json": b"{" + b",".join(parts) + b"}",
@@ -271,7 +270,7 @@ class Session:
         if on_progress is not None:
             options["on_progress"] = on_progress
 
-        return await self._dispatcher.send_raw_request(method, params, options)  # type: ignore[arg-type] # link.Options
+        return await self._dispatcher.send_raw_request(method, params, options)
 
     def _headers(self, method: str, params: Mapping[str, Any], extra: Mapping[str, str] | None) -> dict[str, str]:
         headers = {MCP_PROTOCOL_VERSION_HEADER: self.version}
@@ -352,13 +351,13 @@ class Session:
 
 
 @asynccontextmanager
-async def open_session(link: Link, server: str) -> AsyncIterator[Session]:
+async def open_session(link: Link) -> AsyncIterator[Session]:
     """A session over `link`, not negotiated yet."""
     async with (
         link.open_dispatcher() as dispatcher,
         ClientSession(dispatcher=dispatcher, client_info=CLIENT_INFO) as client,
     ):
-        yield Session(link, dispatcher, client, server)
+        yield Session(link, dispatcher, client)
 
 
 HeaderMap = Mapping[tuple[str, ...], str]

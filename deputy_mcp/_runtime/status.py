@@ -85,7 +85,7 @@ def snapshot(task: ServerTask, tools: int) -> ServerStatus:
         awaiting_approval=task.awaiting_approval,
         bytes_in=bytes_in,
         bytes_out=bytes_out,
-        stderr_tail=mask_secrets(link.stderr_tail, task.secrets) if link is not None else task.stderr_tail,
+        stderr_tail=link.stderr_tail if link is not None else task.stderr_tail,
         last_error=task.last_error,
         exit_code=task.exit_code,
     )
