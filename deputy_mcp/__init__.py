@@ -46,6 +46,7 @@ from deputy_mcp._runtime.configfile import Config, load_config
 from deputy_mcp._runtime.connection import McpConnection
 from deputy_mcp._runtime.deciding import CallContext
 from deputy_mcp._runtime.handles import McpTool, PromptResult, ResourceResult, ToolResult, tool_metadata
+from deputy_mcp._runtime.server_requests import ElicitationRequest, SamplingRequest
 from deputy_mcp._runtime.session import Page
 from deputy_mcp._runtime.status import ConnectionEvent, ServerStatus
 from deputy_mcp._version import __version__
@@ -74,6 +75,7 @@ __all__ = [
     "DeputyError",
     "DeputyWarning",
     "Effects",
+    "ElicitationRequest",
     "Finding",
     "HttpServer",
     "HttpStatusError",
@@ -97,6 +99,7 @@ __all__ = [
     "RestartLimitError",
     "RestartPolicy",
     "ResultTooLargeError",
+    "SamplingRequest",
     "ServerLostError",
     "ServerState",
     "ServerStatus",

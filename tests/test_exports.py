@@ -21,10 +21,12 @@ SERVERS = {"CustomServer", "HttpServer", "Limits", "RestartPolicy", "StdioServer
 CONFIGURATION = {"Config", "load_config"}
 CONNECTION = {
     "ConnectionEvent",
+    "ElicitationRequest",
     "McpConnection",
     "Page",
     "PromptResult",
     "ResourceResult",
+    "SamplingRequest",
     "ServerState",
     "ServerStatus",
 }
@@ -85,11 +87,14 @@ FIELDS = {
     "ApprovalRequest": "ticket server tool public_name effects findings code reason arguments arguments_text digest "
     "expires_at",
     "Effects": "read_only destructive idempotent open_world",
+    "ElicitationRequest": "server tool mode message requested_schema url host",
+    "SamplingRequest": "server tool messages system_prompt max_tokens temperature stop_sequences model_preferences "
+    "metadata",
     "Finding": "code severity place message",
     "Limits": "call_timeout_seconds startup_timeout_seconds shutdown_timeout_seconds approval_timeout_seconds "
     "idle_timeout_seconds max_timeouts_in_row max_message_bytes max_message_values max_result_bytes on_large_result "
     "spill_directory max_spill_bytes max_concurrent_calls max_tools max_list_pages max_description_bytes "
-    "max_stderr_bytes",
+    "max_stderr_bytes max_server_requests_per_call",
     "McpTool": "name server tool title description input_schema output_schema annotations missing_annotations effects "
     "findings digest generation",
     "Permissions": "web write destructive tool_allowlist tool_denylist can_use_tool",
@@ -103,9 +108,8 @@ FIELDS = {
 """The members of a value that the contract names; there may be more."""
 
 UNBUILT = [
-    (deputy_mcp.McpConnection, "pins journal elicitor sampler roots shadowing"),
+    (deputy_mcp.McpConnection, "pins journal shadowing"),
     (deputy_mcp.Agent, "taint"),
-    (deputy_mcp.Limits, "max_server_requests_per_call"),
 ]
 
 

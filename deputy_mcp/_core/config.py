@@ -37,7 +37,7 @@ PROTOCOL_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "20
 
 
 _LEAST = {"max_message_bytes": 1024, "max_message_values": 100, "max_result_bytes": 64, "max_description_bytes": 64}
-_MAY_BE_ZERO = {"max_stderr_bytes", "max_restarts"}
+_MAY_BE_ZERO = {"max_stderr_bytes", "max_restarts", "max_server_requests_per_call"}
 
 
 def _check_numbers(value: Any, *, optional: set[str]) -> None:
@@ -90,6 +90,8 @@ class Limits:
     """A description as a model sees it, in UTF-8; the rest is cut with a mark. Pins cover the whole text."""
     max_stderr_bytes: int = 64 * 1024
     """How much of the end of a child's stderr is kept; older bytes are dropped."""
+    max_server_requests_per_call: int = 8
+    """Questions a server may ask the host during one call (elicitation, sampling, roots); more are declined."""
 
     def __attrs_post_init__(self) -> None:
         _check_numbers(self, optional={"idle_timeout_seconds", "max_timeouts_in_row"})

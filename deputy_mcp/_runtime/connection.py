@@ -8,7 +8,8 @@ Longer than 400 lines because it is the front of the house: each public method s
 the work is done behind it.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -42,6 +43,7 @@ from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.owner import LazyCoroutine, Owner
 from deputy_mcp._runtime.results import finish_prompt, finish_resource, finish_tool
 from deputy_mcp._runtime.server import ServerTask
+from deputy_mcp._runtime.server_requests import Elicitor, Sampler, check_answers
 from deputy_mcp._runtime.session import METHODS, ListingError, ListKind, Page
 from deputy_mcp._runtime.spill import Spill
 from deputy_mcp._runtime.status import ConnectionEvent, EventReader, ServerStatus, dormant, snapshot
@@ -62,12 +64,16 @@ class McpConnection:
         limits: Limits | None = None,
         restart: RestartPolicy | None = None,
         approver: Approver | None = None,
+        elicitor: Elicitor | None = None,
+        sampler: Sampler | None = None,
+        roots: Sequence[str | Path] = (),
         secrets: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         """Check and remember; nothing is started.
 
         `servers`: a mapping of name to server, or a `Config`, whose permissions then narrow those given and whose
-        expanded variables are masked. `secrets`: further values to mask, by server.
+        expanded variables are masked. `elicitor`, `sampler`, `roots` answer the servers' own requests; `roots` are
+        file URIs or paths. `secrets`: further values to mask, by server.
         """
         if isinstance(servers, Config):
             secrets = {**servers.secrets, **(secrets or {})}
@@ -79,6 +85,7 @@ class McpConnection:
         self._restart = restart or RestartPolicy()
         self._permissions = permissions
         self._secrets = dict(secrets or {})
+        self._answers = check_answers(elicitor, sampler, roots)
         self._tasks: dict[str, ServerTask] = {}
         self._gate = Gate(self._tasks, permissions=permissions, approver=approver)
         self._spill = Spill()
@@ -113,6 +120,7 @@ class McpConnection:
                 limits=spec.limits or self._limits,
                 policy=spec.restart or self._restart,
                 secrets=self._secrets.get(name, ()),
+                answers=self._answers,
                 owner=self,
             )
 

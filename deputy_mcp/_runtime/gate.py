@@ -46,16 +46,20 @@ from deputy_mcp._runtime.listing import LostWhileVerifyingError
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.schemas import SchemaChecker
 from deputy_mcp._runtime.server import ServerTask
+from deputy_mcp._runtime.server_requests import CallUnderWay
 from deputy_mcp._runtime.session import HeaderMap, Session, header_map
 from deputy_mcp._runtime.transports.link import CallRecord, LinkError
 
 MOST_CHECKERS = 8_192
 """Compiled schemas kept; past it all are compiled anew when next needed."""
 
-MOST_STATE_ROUNDS = 10
-"""Rounds in which a server (2026-07-28) may ask to be asked again with its state, without coming to an end."""
+MOST_ROUNDS = 10
+"""How often a server (2026-07-28) may ask for input, or only to be asked again, before its call is given up."""
 
 _encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+STATE_PAUSE_SECONDS = 0.05
+"""Before a call is asked again only with the server's state."""
 
 Stage = Literal["waiting", "callback", "sending"]
 
@@ -297,14 +301,22 @@ class Call:
 
     async def _send(self, session: Session, target: Target, arguments_json: bytes) -> dict[str, Any] | None:
         """The raw result; None: provably not run (or repeatable), go through the steps again."""
+        call = self.task.requests.begin(self.tool)
+        try:
+            return await self._rounds(session, target, arguments_json, call)
+        finally:
+            self.task.requests.end(call)
+
+    async def _rounds(
+        self, session: Session, target: Target, arguments_json: bytes, call: CallUnderWay
+    ) -> dict[str, Any] | None:
         params = self._params()
-        for turn in range(MOST_STATE_ROUNDS):
+        for turn in range(MOST_ROUNDS):
             self._under_way = turn > 0
             self.record = CallRecord()
             self.generation = self.task.generation
             self._stage = "sending"
             self._touch()
-            self.task.calls_in_flight += 1
             try:
                 raw = await session.request(
                     self.method,
@@ -319,22 +331,32 @@ class Call:
                 self._recover(error, session, target)
                 return None
             finally:
-                self.task.calls_in_flight -= 1
                 if not self._scope.cancel_called:
                     self._scope.deadline = self._hard_end
 
             if raw.get("resultType") != "input_required":
                 return raw
 
-            if raw.get("inputRequests") or not isinstance(raw.get("requestState"), str):
+            # The same call, still under way (2026-07-28): asked again with what the server asked for, and its state.
+            params = self._params()
+            state, inputs = raw.get("requestState"), raw.get("inputRequests")
+            if isinstance(state, str):
+                params["requestState"] = state
+
+            if inputs:
+                responses = await self.task.requests.answer_inputs(inputs, call)
+                if responses is None:
+                    break
+
+                params["inputResponses"] = responses
+            elif isinstance(state, str):
+                await anyio.sleep(STATE_PAUSE_SECONDS)
+            else:
                 break
 
-            # The server only wants to be asked again with its state: the same call, still under way (2026-07-28).
-            params = self._params() | {"requestState": raw["requestState"]}
-            await anyio.sleep(0.05)
-
         raise CallError(
-            f"{target.name} asked the host for input, which it was told is not to be had; the call was given up",
+            f"{target.name} asked the host for input that is not to be had, or never came to an end; "
+            "the call was given up",
             server=self.task.name,
             tool=self.tool,
             code="input_declined",

@@ -28,6 +28,7 @@ from deputy_mcp._core.lifecycle import Ending, EndKind, Event, Lifecycle, Server
 from deputy_mcp._core.sanitizing import known_secrets, masked_line
 from deputy_mcp._runtime.listing import Listing
 from deputy_mcp._runtime.log import log_event
+from deputy_mcp._runtime.server_requests import HostAnswers, ServerRequests
 from deputy_mcp._runtime.session import (
     DiedOnProbeError,
     Era,
@@ -66,7 +67,15 @@ class ServerTask:
     #   timeouts, forgettings   calls that timed out with nothing read; when sessions were forgotten
     #   _stir, _scope, _done    the wake-up of everybody who waits; the life's scope; attempts finished
     def __init__(
-        self, name: str, spec: Server, *, limits: Limits, policy: RestartPolicy, secrets: tuple[str, ...], owner: Owner
+        self,
+        name: str,
+        spec: Server,
+        *,
+        limits: Limits,
+        policy: RestartPolicy,
+        secrets: tuple[str, ...],
+        answers: HostAnswers,
+        owner: Owner,
     ) -> None:
         self.name = name
         self.spec = spec
@@ -86,7 +95,7 @@ class ServerTask:
         self.stderr_tail = ""
         self.server_info: Mapping[str, Any] | None = None
         self.protocol_version: str | None = None
-        self.calls_in_flight = 0
+        self.requests = ServerRequests(name, answers, limits, self.tell)
         self.awaiting_approval = 0
         self.slots = anyio.Semaphore(limits.max_concurrent_calls, fast_acquire=True)
         self._era: Era | None = None
@@ -442,7 +451,7 @@ class ServerTask:
                 self.generation += 1
 
             outcome: Ending | Literal["again", "forgotten"] = "forgotten"
-            async with open_session(link) as session:
+            async with open_session(link, self.requests) as session:
                 outcome = await self._serve_session(link, session)
                 self.session = None
 

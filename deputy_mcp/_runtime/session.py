@@ -45,6 +45,7 @@ from deputy_mcp._core.catalog import Refusal
 from deputy_mcp._core.config import Limits
 from deputy_mcp._core.messages import Reply
 from deputy_mcp._core.sanitizing import clean_line
+from deputy_mcp._runtime.server_requests import ServerRequests
 from deputy_mcp._runtime.transports.link import CallRecord, Link, LinkError, MintingDispatcher, Options
 from deputy_mcp._version import __version__
 
@@ -95,8 +96,11 @@ class Session:
     """See the module. Made by `open_session`; `negotiate` before anything else."""
 
     # Mutable state: what negotiation found, and the stamp that follows from it.
-    def __init__(self, link: Link, dispatcher: MintingDispatcher, client: ClientSession) -> None:
+    def __init__(
+        self, link: Link, dispatcher: MintingDispatcher, client: ClientSession, capabilities: ClientCapabilities
+    ) -> None:
         self.link = link
+        self._capabilities = capabilities
         self._dispatcher = dispatcher
         self._client = client
         self.version = ""
@@ -130,7 +134,7 @@ class Session:
             self._meta = {
                 PROTOCOL_VERSION_META_KEY: version,
                 CLIENT_INFO_META_KEY: CLIENT_INFO.model_dump(by_alias=True, mode="json", exclude_none=True),
-                CLIENT_CAPABILITIES_META_KEY: ClientCapabilities().model_dump(
+                CLIENT_CAPABILITIES_META_KEY: self._capabilities.model_dump(
                     by_alias=True, mode="json", exclude_none=True
                 ),
             }
@@ -147,8 +151,9 @@ class Session:
 
     async def _initialize_at(self, version: str) -> None:
         # The SDK's initialize() has no version parameter.
-        capabilities = ClientCapabilities()
-        params = InitializeRequestParams(protocol_version=version, capabilities=capabilities, client_info=CLIENT_INFO)
+        params = InitializeRequestParams(
+            protocol_version=version, capabilities=self._capabilities, client_info=CLIENT_INFO
+        )
         result = await self._client.send_request(InitializeRequest(params=params), InitializeResult)
         if result.protocol_version != version:
             other = clean_line(result.protocol_version, 40)
@@ -351,13 +356,21 @@ class Session:
 
 
 @asynccontextmanager
-async def open_session(link: Link) -> AsyncIterator[Session]:
-    """A session over `link`, not negotiated yet."""
+async def open_session(link: Link, requests: ServerRequests) -> AsyncIterator[Session]:
+    """A session over `link`, not negotiated yet; the server's own requests go to `requests`."""
+    answers = requests.answers
     async with (
         link.open_dispatcher() as dispatcher,
-        ClientSession(dispatcher=dispatcher, client_info=CLIENT_INFO) as client,
+        # The SDK's session advertises a capability for each callback that it is given.
+        ClientSession(
+            dispatcher=dispatcher,
+            client_info=CLIENT_INFO,
+            elicitation_callback=requests.on_elicitation if answers.elicitor is not None else None,
+            sampling_callback=requests.on_sampling if answers.sampler is not None else None,
+            list_roots_callback=requests.on_roots if answers.roots else None,
+        ) as client,
     ):
-        yield Session(link, dispatcher, client)
+        yield Session(link, dispatcher, client, answers.capabilities)
 
 
 HeaderMap = Mapping[tuple[str, ...], str]

@@ -81,7 +81,7 @@ def snapshot(task: ServerTask, tools: int) -> ServerStatus:
         tools=tools,
         refused=FrozenMapping(shown),
         restarts=task.life.restarts,
-        calls_in_flight=task.calls_in_flight,
+        calls_in_flight=len(task.requests.calls),
         awaiting_approval=task.awaiting_approval,
         bytes_in=bytes_in,
         bytes_out=bytes_out,

@@ -90,7 +90,9 @@ LIMITS = {
     "max_list_pages": 100,
     "max_description_bytes": 16 * 1024,
     "max_stderr_bytes": 64 * 1024,
+    "max_server_requests_per_call": 8,
 }
+MAY_BE_ZERO = {"max_stderr_bytes", "max_server_requests_per_call"}
 RESTART = {
     "when": "on_loss",
     "max_restarts": 5,
@@ -248,7 +250,7 @@ WRONG_LIMITS = [
     ),
     *((key, value) for key in LIMITS if key.endswith("_seconds") and LIMITS[key] is not None for value in [None]),
     *((key, value) for key in LIMITS if key.startswith("max_") for value in [-1, "5", True, 5.0, NAN, [5]]),
-    *((key, 0) for key in LIMITS if key.startswith("max_") and key != "max_stderr_bytes"),
+    *((key, 0) for key in LIMITS if key.startswith("max_") and key not in MAY_BE_ZERO),
     *((key, None) for key in LIMITS if key.startswith("max_") and key != "max_timeouts_in_row"),
     *(("on_large_result", value) for value in [None, "", "TRUNCATE", "cut", 5, [], True]),
     ("spill_directory", "/somewhere/spill"),
