@@ -15,6 +15,7 @@ from deputy_mcp._core.config import (
 from deputy_mcp._core.errors import (
     ApprovalDeniedError,
     ApprovalExpiredError,
+    ApprovalPendingError,
     CallError,
     CallTimeoutError,
     ClosedError,
@@ -23,6 +24,7 @@ from deputy_mcp._core.errors import (
     DeputyWarning,
     HttpStatusError,
     InvalidArgumentsError,
+    JournalUnavailableError,
     MalformedReplyError,
     NotAllowlistedError,
     PermissionDeniedError,
@@ -42,15 +44,19 @@ from deputy_mcp._core.errors import (
 from deputy_mcp._core.lifecycle import ServerState
 from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions
 from deputy_mcp._runtime.approval import ApprovalRequest, Approve, Reject
+from deputy_mcp._runtime.approval_store import ApprovalStore, Ticket
 from deputy_mcp._runtime.configfile import Config, load_config
 from deputy_mcp._runtime.connection import McpConnection
 from deputy_mcp._runtime.deciding import CallContext
 from deputy_mcp._runtime.handles import McpTool, PromptResult, ResourceResult, ToolResult, tool_metadata
+from deputy_mcp._runtime.journal import Journal
+from deputy_mcp._runtime.pin_book import PinBook
 from deputy_mcp._runtime.server_requests import ElicitationRequest, SamplingRequest
 from deputy_mcp._runtime.session import Page
 from deputy_mcp._runtime.status import ConnectionEvent, ServerStatus
 from deputy_mcp._version import __version__
 from deputy_mcp.agent import Agent, AgentStatus
+from deputy_mcp.console import console_approver
 from deputy_mcp.host_tools import host_tool
 from deputy_mcp.tools import ToolList, close_mcp, tools_mcp
 
@@ -60,7 +66,9 @@ __all__ = [
     "Allow",
     "ApprovalDeniedError",
     "ApprovalExpiredError",
+    "ApprovalPendingError",
     "ApprovalRequest",
+    "ApprovalStore",
     "Approve",
     "Ask",
     "CallContext",
@@ -80,6 +88,8 @@ __all__ = [
     "HttpServer",
     "HttpStatusError",
     "InvalidArgumentsError",
+    "Journal",
+    "JournalUnavailableError",
     "Limits",
     "MalformedReplyError",
     "McpConnection",
@@ -88,6 +98,7 @@ __all__ = [
     "Page",
     "PermissionDeniedError",
     "Permissions",
+    "PinBook",
     "PinMismatchError",
     "PromptResult",
     "QuarantinedError",
@@ -106,12 +117,14 @@ __all__ = [
     "StaleToolError",
     "StartError",
     "StdioServer",
+    "Ticket",
     "ToolList",
     "ToolResult",
     "UnavailableError",
     "WaitTimeoutError",
     "__version__",
     "close_mcp",
+    "console_approver",
     "host_tool",
     "load_config",
     "public_name",

@@ -4,25 +4,30 @@ It registers, narrows and counts. It is not a gate: every call goes through the 
 agent's share of the permissions.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import anyio
 import anyio.to_thread
 from attrs import evolve, frozen
 
 from deputy_mcp._core.errors import (
+    ApprovalDeniedError,
+    CallError,
     ClosedError,
+    ConfigError,
     NotAllowlistedError,
     PermissionDeniedError,
     RegistrationError,
 )
-from deputy_mcp._core.frozen import FrozenMapping, check_count, wrong_type
+from deputy_mcp._core.frozen import FrozenMapping, check_count, check_flag, wrong_type
 from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions, both_permissions
 from deputy_mcp._core.sanitizing import clean_line
+from deputy_mcp._runtime.approval_store import Ticket
 from deputy_mcp._runtime.connection import McpConnection
-from deputy_mcp._runtime.handles import McpTool, Progress, Shares, ToolResult, near_names
+from deputy_mcp._runtime.handles import McpTool, Progress, PromptResult, ResourceResult, Shares, ToolResult, near_names
 from deputy_mcp._runtime.status import ServerStatus
 from deputy_mcp.host_tools import host_tool
 from deputy_mcp.tools import ToolList, open_tools
@@ -37,12 +42,18 @@ class AgentStatus:
     """Registered tools that are not offered, with the code of why."""
 
 
+R = TypeVar("R")
+
+_TAINTED = Permissions(web=True, write=True, taint=True)
+"""Takes nothing away but the last word over what is not read-only."""
+
+
 class _AgentCaller:
     """What stands behind an agent's handles: its count and its permissions, then the handle's own caller."""
 
     def __init__(self, agent: "Agent", original: McpTool) -> None:
         self._agent = agent
-        self._original = original
+        self.original = original
 
     def _current(self, handle: McpTool) -> McpTool:
         # Asked whenever the call is judged: the agent may be narrowed while it waits. `handle` brings another agent's
@@ -51,9 +62,10 @@ class _AgentCaller:
 
         def live() -> Shares:
             granted, narrowing = handle.shares()
-            return both_permissions(agent._granted, granted), both_permissions(agent._narrowing, narrowing)
+            taken = both_permissions(agent._narrowing, _TAINTED if agent._tainted else None)
+            return both_permissions(agent._granted, granted), both_permissions(taken, narrowing)
 
-        return evolve(self._original, live=live)
+        return evolve(self.original, live=live)
 
     def decide(self, handle: McpTool) -> Allow | Ask | Deny:
         current = self._current(handle)
@@ -70,24 +82,56 @@ class _AgentCaller:
     ) -> ToolResult:
         self._agent._count(handle)
         current = self._current(handle)
-        return await current.caller.call_handle(
-            current, arguments, timeout_seconds=timeout_seconds, progress=progress, retry=retry
+        return await self._reading(
+            handle,
+            current.caller.call_handle(
+                current, arguments, timeout_seconds=timeout_seconds, progress=progress, retry=retry
+            ),
         )
+
+    async def resume(
+        self, handle: McpTool, connection: McpConnection, ticket: str
+    ) -> ToolResult | ResourceResult | PromptResult:
+        self._agent._count(handle)
+        return await self._reading(handle, connection.resume(ticket, handle=self._current(handle)))
+
+    async def _reading(self, handle: McpTool, call: Awaitable[R]) -> R:
+        try:
+            result = await call
+        except CallError:
+            self._agent._note_read(handle)  # its text may be the server's
+            raise
+
+        self._agent._note_read(handle)
+        return result
+
+
+def _connection_behind(tool: McpTool) -> McpConnection | None:
+    caller: Any = tool.caller
+    while isinstance(caller, _AgentCaller):
+        caller = caller.original.caller
+
+    return caller if isinstance(caller, McpConnection) else None
 
 
 class Agent:
     """See the module. Entering it is needed only for `load_mcp`, whose connections it owns."""
 
-    # Mutable state: the registered tools in order; the permissions given and taken away; the calls counted; the
-    # connections owned, by server.
+    # Mutable state: the registered tools in order; the permissions given and taken away; the calls counted; whether
+    # text from the open world was read; the connections owned, by server.
     def __init__(
         self,
         tools: Iterable[McpTool | Callable[..., Any]] = (),
         *,
         permissions: Permissions | None = None,
         max_tool_calls: int | None = None,
+        taint: bool = False,
     ) -> None:
-        """`max_tool_calls`: calls this agent may make in all, refused ones included; None: any number."""
+        """`max_tool_calls`: calls this agent may make in all, refused ones included; None: any number.
+
+        `taint`: after the answer of an open-world tool, a person is asked before each call of a tool that is not
+        read-only, until `new_run()`.
+        """
         if permissions is not None and not isinstance(permissions, Permissions):
             wrong_type("permissions", permissions, "a Permissions")
 
@@ -95,6 +139,8 @@ class Agent:
         self._narrowing: Permissions | None = None
         self._most_calls = None if max_tool_calls is None else check_count("max_tool_calls", max_tool_calls)
         self._calls = 0
+        self._taints = check_flag("taint", taint)
+        self._tainted = False
         self._tools: dict[str, McpTool] = {}
         self._connections: dict[str, McpConnection] = {}
         self._entered = False
@@ -226,6 +272,14 @@ class Agent:
 
         self._narrowing = both_permissions(self._narrowing, permissions)
 
+    def new_run(self) -> None:
+        """The model's context is a fresh one: what was read before is no part of it any more (see `taint`)."""
+        self._tainted = False
+
+    def _note_read(self, handle: McpTool) -> None:
+        if self._taints and handle.effects.open_world:
+            self._tainted = True
+
     async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
         """Call a registered tool by its public name, as a model asks for it. Raises the errors of `McpTool.call`."""
         tool = self._tools.get(name)
@@ -238,6 +292,32 @@ class Agent:
             )
 
         return await tool.call(arguments)
+
+    async def resume(self, ticket: str) -> ToolResult | ResourceResult | PromptResult:
+        """Run the call of an approved ticket, under this agent's permissions and count. See `McpConnection.resume`."""
+        found, connection = await self._find_ticket(ticket)
+        tool = self._tools.get(found.public_name)
+        if tool is None:
+            raise NotAllowlistedError(
+                f"the ticket is for {found.public_name}, which is not registered here",
+                server=found.server,
+                tool=found.tool,
+                code="unknown_tool",
+            )
+
+        caller = tool.caller
+        assert isinstance(caller, _AgentCaller)
+        return await caller.resume(tool, connection, ticket)
+
+    async def _find_ticket(self, ticket: str) -> tuple[Ticket, McpConnection]:
+        connections = {caller for tool in self._tools.values() if (caller := _connection_behind(tool)) is not None}
+        for connection in connections:
+            with contextlib.suppress(ConfigError, ApprovalDeniedError):
+                return await connection.ticket(ticket), connection
+
+        raise ApprovalDeniedError(
+            f"no connection of this agent knows the ticket {clean_line(str(ticket), 60)!r}", code="unknown_ticket"
+        )
 
     def _count(self, handle: McpTool) -> None:
         if self._most_calls is not None and self._calls >= self._most_calls:

@@ -1,4 +1,4 @@
-"""The command `deputy-mcp`: `demo`, `check`, `call`. Exit codes: 0 fine, 1 refused or failed, 2 usage or configuration.
+"""The command `deputy-mcp`. Exit codes: 0 fine, 1 refused or failed, 2 usage or configuration.
 
 It prints an error's `diagnostics()`; what it shows of a server was cleaned and masked below.
 """
@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 
+from deputy_mcp import cli_approvals, cli_pins
 from deputy_mcp._core.config import RestartPolicy
 from deputy_mcp._core.errors import ConfigError, DeputyError, PermissionDeniedError
 from deputy_mcp._core.lifecycle import ServerState
@@ -101,6 +102,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(call)
     _add_permissions(call)
     call.set_defaults(run=_run_call)
+    cli_pins.add_parser(commands)
+    cli_approvals.add_parser(commands)
     return parser
 
 
@@ -197,6 +200,10 @@ async def _show_progress(connection: McpConnection, out: Printer) -> None:
     async for event in connection.events():
         if event.kind == "state" and event.facts["state"] in ("starting", "ready", "backing_off", "quarantined"):
             out.line(f"{event.server} is {event.facts['state']}", "dim")
+        elif event.kind == "pinned":
+            out.line(
+                f"{event.server} is new: its {event.facts['tools']} tools are pinned in {event.facts['path']}", "dim"
+            )
 
 
 def _status_facts(status: ServerStatus) -> dict[str, Any]:

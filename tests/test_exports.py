@@ -24,6 +24,7 @@ CONNECTION = {
     "ElicitationRequest",
     "McpConnection",
     "Page",
+    "PinBook",
     "PromptResult",
     "ResourceResult",
     "SamplingRequest",
@@ -32,11 +33,13 @@ CONNECTION = {
 }
 TOOLS = {"McpTool", "ToolResult", "public_name", "tool_metadata"}
 PERMISSIONS = {"Allow", "Ask", "CallContext", "Deny", "Effects", "Finding", "Permissions"}
-APPROVAL = {"ApprovalRequest", "Approve", "Reject"}
+APPROVAL = {"ApprovalRequest", "ApprovalStore", "Approve", "Reject", "Ticket", "console_approver"}
+RECORD = {"Journal"}
 SURFACES = {"Agent", "AgentStatus", "ToolList", "close_mcp", "host_tool", "tools_mcp"}
 ERRORS = {
     "ApprovalDeniedError": "RefusedError",
     "ApprovalExpiredError": "ApprovalDeniedError",
+    "ApprovalPendingError": "RefusedError",
     "CallError": "DeputyError",
     "CallTimeoutError": "CallError",
     "ClosedError": "DeputyError",
@@ -44,6 +47,7 @@ ERRORS = {
     "DeputyError": "Exception",
     "HttpStatusError": "CallError",
     "InvalidArgumentsError": "RefusedError",
+    "JournalUnavailableError": "RefusedError",
     "MalformedReplyError": "CallError",
     "NotAllowlistedError": "RefusedError",
     "PermissionDeniedError": "RefusedError",
@@ -78,6 +82,7 @@ FROZEN = (
     | TOOLS
     | PERMISSIONS
     | APPROVAL
+    | RECORD
     | SURFACES
     | set(ERRORS)
     | {"DeputyWarning", "__version__"}
@@ -97,7 +102,7 @@ FIELDS = {
     "max_stderr_bytes max_server_requests_per_call",
     "McpTool": "name server tool title description input_schema output_schema annotations missing_annotations effects "
     "findings digest generation",
-    "Permissions": "web write destructive tool_allowlist tool_denylist can_use_tool",
+    "Permissions": "web write destructive tool_allowlist tool_denylist can_use_tool taint",
     "RestartPolicy": "when max_restarts window_seconds backoff_initial_seconds backoff_factor backoff_max_seconds "
     "cooldown_seconds",
     "ServerStatus": "name state reason since generation protocol_version server_info pid tools refused restarts "
@@ -108,8 +113,7 @@ FIELDS = {
 """The members of a value that the contract names; there may be more."""
 
 UNBUILT = [
-    (deputy_mcp.McpConnection, "pins journal shadowing"),
-    (deputy_mcp.Agent, "taint"),
+    (deputy_mcp.Agent, "journal"),
 ]
 
 

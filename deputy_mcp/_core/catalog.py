@@ -13,12 +13,13 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from deputy_mcp._core.annotations import Effects, Finding, read_annotations
 from deputy_mcp._core.frozen import FrozenMapping
 from deputy_mcp._core.pinning import (
     NotCanonicalError,
+    Pinned,
     PinVerdict,
     compare_pin,
     describe_difference,
@@ -61,6 +62,8 @@ class Refusal:
     code: str
     reason: str
     difference: str = ""
+    raw: Mapping[str, Any] | None = field(default=None, repr=False)
+    """What the server offers instead, for a person who may accept it."""
 
 
 @frozen(kw_only=True)
@@ -83,16 +86,10 @@ class ToolFacts:
     effects: Effects
     findings: tuple[Finding, ...]
     digest: str
+    accepted: frozenset[str]
+    """Codes of findings that a person accepted; those are notes now."""
     raw: Mapping[str, Any] = field(repr=False)
     """The tool as it came over the wire."""
-
-
-@frozen(kw_only=True)
-class Pinned:
-    """A tool as it was at the server's first listing."""
-
-    digest: str
-    raw: Mapping[str, Any] = field(repr=False)
 
 
 @frozen(kw_only=True)
@@ -121,23 +118,43 @@ def vet_listing(
     host_annotations: Mapping[str, Mapping[str, bool]],
     trusted: bool,
     max_description_bytes: int,
-    entry_check: EntryCheck = lambda _: None,
+    ignored: Mapping[str, Sequence[str]] = FrozenMapping(),
+    known: Mapping[str, ToolFacts] = FrozenMapping(),
+    entry_check: EntryCheck | None = None,
 ) -> Vetting:
-    """Judge one complete listing. `pins` None: this is the server's first, and it is pinned."""
-    well_formed, refused = _well_formed(entries, entry_check)
+    """Judge one complete listing. `pins` None: this is the server's first, and it is pinned.
+
+    `ignored`: per tool, the JSON pointers that its pin leaves out. `known`: an earlier vetting's tools; one that is
+    still the same is not read again.
+    """
+    well_formed, refused = _well_formed(entries, ignored, entry_check)
+    # The pin's digest is over the whole definition: what is left out is the host's to change his mind about.
     pinned = (
-        dict(pins) if pins is not None else {name: Pinned(digest=d, raw=raw) for name, (raw, d) in well_formed.items()}
+        dict(pins)
+        if pins is not None
+        else {
+            name: Pinned(digest=tool_digest(raw) if name in ignored else digest, raw=raw)
+            for name, (raw, digest) in well_formed.items()
+        }
     )
     tools: dict[str, ToolFacts] = {}
     for name, (raw, digest) in well_formed.items():
         if allowlist is not None and name not in allowlist:
             continue
 
-        refusal = _check_pin(name, raw, digest, pinned.get(name))
+        pin = pinned.get(name)
+        refusal = _check_pin(name, raw, digest, pin, ignored.get(name, ()))
+        before = known.get(name)
+        accepted = pin.accepted if pin is not None else frozenset()
+        if refusal is None and before is not None and (before.digest, before.accepted) == (digest, accepted):
+            tools[name] = before
+            continue
+
         facts: ToolFacts | Refusal = refusal or _read_tool(
             server,
             raw,
             digest,
+            accepted=accepted,
             host=host_annotations.get(name, {}),
             trusted=trusted,
             max_description_bytes=max_description_bytes,
@@ -161,7 +178,7 @@ def vet_listing(
 
 
 def _well_formed(
-    entries: Sequence[object], entry_check: EntryCheck
+    entries: Sequence[object], ignored: Mapping[str, Sequence[str]], entry_check: EntryCheck | None
 ) -> tuple[dict[str, tuple[Mapping[str, Any], str]], dict[str, Refusal]]:
     good: dict[str, tuple[Mapping[str, Any], str]] = {}
     refused: dict[str, Refusal] = {}
@@ -171,7 +188,7 @@ def _well_formed(
             refused[f"#{i}"] = Refusal(code="malformed_tool", reason="the entry is no object with a name")
             continue
 
-        outcome = _digest_or_refusal(raw, entry_check)
+        outcome = _digest_or_refusal(raw, ignored.get(name, ()), entry_check)
         if isinstance(outcome, Refusal):
             good.pop(name, None)
             refused[name] = outcome
@@ -184,9 +201,9 @@ def _well_formed(
     return good, refused
 
 
-def _digest_or_refusal(raw: Mapping[str, Any], entry_check: EntryCheck) -> str | Refusal:
+def _digest_or_refusal(raw: Mapping[str, Any], ignored: Sequence[str], entry_check: EntryCheck | None) -> str | Refusal:
     try:
-        return _check_shape(raw) or entry_check(raw) or tool_digest(raw)
+        return _check_shape(raw) or (entry_check and entry_check(raw)) or tool_digest(raw, ignored)
     except NotCanonicalError as error:
         return Refusal(code="not_canonical", reason=str(error))
     except RecursionError:
@@ -209,18 +226,22 @@ def _check_shape(raw: Mapping[str, Any]) -> Refusal | None:
     return None
 
 
-def _check_pin(name: str, raw: Mapping[str, Any], digest: str, pinned: Pinned | None) -> Refusal | None:
-    verdict = compare_pin(pinned.digest if pinned else None, digest)
+def _check_pin(
+    name: str, raw: Mapping[str, Any], digest: str, pinned: Pinned | None, ignored: Sequence[str]
+) -> Refusal | None:
+    before = None if pinned is None else tool_digest(pinned.raw, ignored) if ignored else pinned.digest
+    verdict = compare_pin(before, digest)
     if verdict is PinVerdict.SAME:
         return None
 
     if pinned is None:
-        return Refusal(code="pin_unknown", reason="it was not there when the server was pinned")
+        return Refusal(code="pin_unknown", reason="it was not there when the server was pinned", raw=raw)
 
     return Refusal(
         code="pin_changed",
         reason="its definition is not the one that was pinned",
         difference=describe_difference(pinned.raw, raw),
+        raw=raw,
     )
 
 
@@ -229,6 +250,7 @@ def _read_tool(
     raw: Mapping[str, Any],
     digest: str,
     *,
+    accepted: frozenset[str],
     host: Mapping[str, bool],
     trusted: bool,
     max_description_bytes: int,
@@ -263,10 +285,16 @@ def _read_tool(
         annotations=declared if isinstance(declared, dict) else {},
         missing_annotations=reading.missing,
         effects=reading.effects,
-        findings=findings,
+        findings=accepted_as_notes(findings, accepted),
         digest=digest,
+        accepted=accepted,
         raw=raw,
     )
+
+
+def accepted_as_notes(findings: Iterable[Finding], accepted: Collection[str]) -> tuple[Finding, ...]:
+    """What a person accepted asks no more, and stays visible."""
+    return tuple(evolve(one, severity="note") if one.code in accepted else one for one in findings)
 
 
 def colliding_names(tools: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:

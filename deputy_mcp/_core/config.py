@@ -4,6 +4,7 @@ Not a reader of files (that is `_runtime.configfile`). Every wrong value is a `C
 the mend; nothing is coerced, so `"60"` is no timeout and `1` is no flag.
 """
 
+import re
 import ssl
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -155,6 +156,22 @@ def _tools(value: object) -> tuple[str, ...] | None:
     return None if value is None else check_texts("tools", value)
 
 
+def _pin_ignore(value: object) -> FrozenMapping[tuple[str, ...]]:
+    pointers = {
+        tool: check_texts(f"pin_ignore.{tool}", items) for tool, items in check_mapping("pin_ignore", value).items()
+    }
+    for tool, items in pointers.items():
+        for pointer in items:
+            if not pointer.startswith("/") or pointer in ("/", "/name") or re.search("~(?![01])", pointer):
+                raise ConfigError(
+                    f"pin_ignore.{tool}: {pointer!r} is no JSON pointer below the tool, such as "
+                    '"/inputSchema/properties/now/default"',
+                    key="pin_ignore",
+                )
+
+    return FrozenMapping(pointers)
+
+
 @frozen(kw_only=True)
 class CommonFields:
     """What every kind of server entry has, whatever its transport."""
@@ -173,6 +190,8 @@ class CommonFields:
     """False: the server's own hints count for nothing."""
     annotations: Mapping[str, Mapping[str, bool]] = field(factory=FrozenMapping, converter=check_host_annotations)
     """The host's own word, per tool and hint; merged hint by hint over the server's."""
+    pin_ignore: Mapping[str, tuple[str, ...]] = field(factory=FrozenMapping, converter=_pin_ignore)
+    """Per tool, JSON pointers that its pin leaves out: what truly moves, such as a clock in a default."""
     limits: Limits | None = field(default=None)
     """Overrides the connection's."""
     restart: RestartPolicy | None = field(default=None)

@@ -9,8 +9,10 @@
     │  ├─ PinMismatchError         the definition is not the one that was pinned
     │  ├─ StaleToolError           the handle is from before a reload
     │  ├─ InvalidArgumentsError    the arguments break the tool's input schema
-    │  └─ ApprovalDeniedError      a person (or the lack of one) said no
-    │     └─ ApprovalExpiredError  nobody answered in time
+    │  ├─ ApprovalPendingError     a person may decide later; carries the ticket
+    │  ├─ ApprovalDeniedError      a person (or the lack of one) said no
+    │  │  └─ ApprovalExpiredError  nobody answered in time
+    │  └─ JournalUnavailableError  the journal cannot be written
     ├─ UnavailableError            the server is not READY; nothing was sent
     │  ├─ StartError
     │  ├─ QuarantinedError
@@ -183,8 +185,24 @@ class InvalidArgumentsError(RefusedError):
     default_code = "invalid_arguments"
 
 
+class ApprovalPendingError(RefusedError):
+    """A person may decide later: `ticket` names the request in the `ApprovalStore`; `resume` it once it is approved."""
+
+    default_code = "approval_pending"
+
+    def __init__(self, message: str, *, ticket: str, server: str | None = None, tool: str | None = None) -> None:
+        super().__init__(message, server=server, tool=tool)
+        self.ticket = ticket
+
+    def _own_facts(self) -> Mapping[str, Any]:
+        return {"ticket": self.ticket}
+
+
 class ApprovalDeniedError(RefusedError):
-    """The call needed approval and did not get it. Codes: `no_approver`, `rejected`, `approver_failed`."""
+    """The call needed approval and did not get it.
+
+    Codes: `no_approver`, `rejected`, `approver_failed`, `approval_void` (what was approved is not what would be sent).
+    """
 
     default_code = "rejected"
 
@@ -193,6 +211,12 @@ class ApprovalExpiredError(ApprovalDeniedError):
     """Nobody answered within `approval_timeout_seconds`."""
 
     default_code = "approval_expired"
+
+
+class JournalUnavailableError(RefusedError):
+    """The journal cannot be written, so nothing may be done that it would have to record."""
+
+    default_code = "journal_unavailable"
 
 
 class UnavailableError(DeputyError):

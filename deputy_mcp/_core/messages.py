@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 from pydantic_core import from_json
 
 from deputy_mcp._core.framing import HEAD_BYTES, TAIL_BYTES, Oversized
@@ -19,12 +19,16 @@ MessageId = int | str
 
 @frozen
 class Reply:
-    """A result. `repaired`: its bytes were no valid UTF-8 or held lone surrogates. `size_bytes`: of the message."""
+    """A result. `repaired`: its bytes were no valid UTF-8 or held lone surrogates. `size_bytes`: of the message.
+
+    `sha256`: over the message's bytes, where that was asked for.
+    """
 
     id: MessageId
     result: dict[str, Any]
     repaired: bool = False
     size_bytes: int = 0
+    sha256: str | None = field(default=None, eq=False)
 
 
 @frozen
@@ -35,6 +39,7 @@ class Failure:
     code: int
     text: str
     details: Any = None
+    sha256: str | None = field(default=None, eq=False)
 
 
 @frozen

@@ -6,7 +6,7 @@ answers to `tighten`). The rules, in the order they are tried:
 - A tool on the denylist is denied; so is one that a given allowlist does not name. An empty allowlist denies all.
 - Each effect meets its setting: `web` for open-world tools, `write` for tools that are not read-only, `destructive`
   for destructive ones. The strictest wins; at equal strictness the first in that order gives the code.
-- A finding of severity `flag` turns Allow into Ask. It never lifts a Deny.
+- A finding of severity `flag` turns Allow into Ask. It never lifts a Deny. So does `taint`, for what may write.
 - Combining and narrowing only ever tighten: `a & b` allows what both allow, and nothing else.
 
 A reason names what would have to be granted. It never holds arguments or a server's text, because a model reads it
@@ -20,7 +20,7 @@ from attrs import field, frozen
 
 from deputy_mcp._core.annotations import Effects, Finding
 from deputy_mcp._core.errors import ConfigError
-from deputy_mcp._core.frozen import check_texts, wrong_type
+from deputy_mcp._core.frozen import check_flag, check_texts, wrong_type
 
 Setting = bool | Literal["ask"]
 """False: no. `"ask"`: a person decides each call. True: yes."""
@@ -36,7 +36,8 @@ class Decision:
     reason: str = field(kw_only=False)
     """For people: what was decided and, for a Deny, what would have to be granted."""
     code: str = field(default="callback")
-    """`allowed`, `tool_denylist`, `tool_allowlist`, `web`, `write`, `destructive`, `finding`, `callback`."""
+    """`allowed`, `tool_denylist`, `tool_allowlist`, `web`, `write`, `destructive`, `finding`, `tainted`,
+    `callback`."""
 
 
 @frozen(kw_only=True)
@@ -121,10 +122,13 @@ class Permissions:
     """Public names, exact. It wins over the allowlist."""
     can_use_tool: CanUseTool | tuple[CanUseTool, ...] | None = field(default=None)
     """Asked by the gate after `decide`, and only able to tighten; a tuple after `&`, all of which are asked."""
+    taint: bool = field(default=False)
+    """Whether text from the open world was read: then Allow becomes Ask for tools that are not read-only."""
 
     def __attrs_post_init__(self) -> None:
         _check_setting("web", self.web)
         _check_setting("write", self.write)
+        check_flag("taint", self.taint)
         if self.destructive is not None:
             _check_setting("destructive", self.destructive)
 
@@ -196,6 +200,9 @@ class Permissions:
         if flags:
             return Ask(f"{name} would be allowed but has the finding {', '.join(flags)}", code="finding")
 
+        if self.taint and not effects.read_only:
+            return Ask(f"{name} is not read-only, and text from the open world was read before", code="tainted")
+
         return Allow(f"{name} is allowed")
 
     def __and__(self, other: object) -> "Permissions":
@@ -214,6 +221,7 @@ class Permissions:
             tool_allowlist=_intersection(self.tool_allowlist, other.tool_allowlist),
             tool_denylist=self.tool_denylist | other.tool_denylist,
             can_use_tool=tuple(callbacks) if len(callbacks) > 1 else next(iter(callbacks), None),
+            taint=self.taint or other.taint,
         )
 
     @property
@@ -227,6 +235,9 @@ class Permissions:
 
         if self.tool_denylist:
             parts.append(f"denylist of {len(self.tool_denylist)}")
+
+        if self.taint:
+            parts.append("tainted")
 
         if self.callbacks:
             parts.append(f"can_use_tool of {len(self.callbacks)}")

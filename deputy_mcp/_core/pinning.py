@@ -13,17 +13,34 @@ Encoding: RFC 8785, beyond which integers of any size keep their digits and lone
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
 import rfc8785
+from attrs import field, frozen
 
 from deputy_mcp._core.sanitizing import clean_line
 
 
 class NotCanonicalError(ValueError):
     """The value has no canonical form: it holds NaN or an infinity."""
+
+
+@frozen(kw_only=True)
+class PinDifference:
+    """What a server offers otherwise than it was pinned."""
+
+    server: str
+    name: str
+    """A tool's, or `#instructions`, `#prompts/NAME`, `#resources/URI`."""
+    code: str
+    """`pin_changed`, `pin_gone` or `pin_unknown`."""
+    difference: str
+    """What changed, a line each; empty for what is new or gone."""
+    digest: str
+    """Of the new definition; empty for what is gone."""
+    definition: Mapping[str, Any] | None = field(repr=False)
 
 
 class PinVerdict(StrEnum):
@@ -34,10 +51,58 @@ class PinVerdict(StrEnum):
     UNKNOWN = "pin_unknown"
 
 
-def tool_digest(tool: Mapping[str, Any]) -> str:
-    """SHA-256, in hex, over the canonical JSON of the whole tool. Raises `NotCanonicalError`."""
+@frozen(kw_only=True)
+class Pinned:
+    """A tool, a prompt or a resource as it was when it was pinned."""
+
+    digest: str
+    raw: Mapping[str, Any] = field(repr=False)
+    accepted: frozenset[str] = frozenset()
+    """Codes of findings that a person accepted for this very definition."""
+
+
+MOVING = ("/size", "/annotations/lastModified")
+"""Of a resource: facts about its content, which changes by nature, and not part of what is pinned."""
+
+
+def definition_digest(definition: Mapping[str, Any]) -> str:
+    """SHA-256, in hex, over the canonical JSON of a prompt or a resource as listed, without what moves by nature."""
+    return hashlib.sha256(canonical_json(leave_out(definition, MOVING))).hexdigest()
+
+
+def leave_out(value: Mapping[str, Any], pointers: Iterable[str]) -> dict[str, Any]:
+    """A copy without the members that the JSON pointers (RFC 6901) name; one that names nothing changes nothing."""
+    copy: Any = dict(value)
+    for pointer in pointers:
+        *path, last = (part.replace("~1", "/").replace("~0", "~") for part in pointer.removeprefix("/").split("/"))
+        copy = _without(copy, path, last)
+
+    return copy  # type: ignore[no-any-return] # an object stays an object
+
+
+def _without(value: Any, path: list[str], last: str) -> Any:
+    if isinstance(value, list):
+        if not path:
+            return [item for i, item in enumerate(value) if str(i) != last]
+
+        return [_without(item, path[1:], last) if str(i) == path[0] else item for i, item in enumerate(value)]
+
+    if not isinstance(value, dict):
+        return value
+
+    if not path:
+        return {key: item for key, item in value.items() if key != last}
+
+    return {key: _without(item, path[1:], last) if key == path[0] else item for key, item in value.items()}
+
+
+def tool_digest(tool: Mapping[str, Any], ignored: Iterable[str] = ()) -> str:
+    """SHA-256, in hex, over the canonical JSON of the whole tool but what `ignored` names. Raises `NotCanonicalError`.
+
+    `ignored`: JSON pointers, the host's `pin_ignore`.
+    """
     try:
-        sortable = _with_sorted_sets(tool)
+        sortable = _with_sorted_sets(leave_out(tool, ignored) if ignored else tool)
     except RecursionError:
         raise NotCanonicalError("it is nested too deeply") from None
 

@@ -19,6 +19,7 @@ from deputy_mcp._core.errors import ApprovalDeniedError, ApprovalExpiredError
 from deputy_mcp._core.permissions import Ask
 from deputy_mcp._core.sanitizing import clean_line, clean_text
 from deputy_mcp._runtime.log import log_event
+from deputy_mcp._runtime.recording import CallLines
 
 
 @frozen(kw_only=True)
@@ -73,6 +74,7 @@ async def ask_person(
     findings: tuple[Finding, ...],
     arguments_json: bytes,
     digest: str | None,
+    lines: CallLines,
     timeout_seconds: float,
 ) -> Approve:
     """The approval, or an `ApprovalDeniedError`."""
@@ -100,12 +102,14 @@ async def ask_person(
         digest=digest,
         expires_at=datetime.now(UTC) + timedelta(seconds=timeout_seconds),
     )
+    lines.asked(request.ticket)
     answer: object = None
     with anyio.move_on_after(timeout_seconds) as timer:
         try:
             answer = await approver(request)
         except Exception as error:  # a crashing approver has not approved
             log_event("approver_failed", level="warning", server=server, tool=tool, error=type(error).__name__)
+            lines.answered("failed", ticket=request.ticket)
             raise ApprovalDeniedError(
                 f"{public_name} was not approved: the approver failed with {type(error).__name__}",
                 code="approver_failed",
@@ -113,9 +117,12 @@ async def ask_person(
             ) from error
 
     if timer.cancelled_caught:
+        lines.answered("expired", ticket=request.ticket)
         seconds = math.ceil(timeout_seconds)
         raise ApprovalExpiredError(f"{public_name} was not approved within {seconds} s", **names)
 
+    said = "approve" if isinstance(answer, Approve) else "reject" if isinstance(answer, Reject) else "failed"
+    lines.answered(said, ticket=request.ticket)
     if isinstance(answer, Approve):
         return answer
 

@@ -2,11 +2,12 @@
 is the gate's.
 """
 
+import contextlib
 import json
 from typing import Any
 
 from deputy_mcp._core.annotations import Effects, read_annotations
-from deputy_mcp._core.catalog import ToolFacts
+from deputy_mcp._core.catalog import Refusal, ToolFacts
 from deputy_mcp._core.config import Server
 from deputy_mcp._core.errors import (
     InvalidArgumentsError,
@@ -18,6 +19,9 @@ from deputy_mcp._core.errors import (
 from deputy_mcp._core.sanitizing import clean_line, clean_text, mask_secrets
 from deputy_mcp._runtime.gate import Call, Target
 from deputy_mcp._runtime.handles import McpTool, make_handle, near_names
+from deputy_mcp._runtime.listing import Named, named
+from deputy_mcp._runtime.relisting import LostWhileVerifyingError
+from deputy_mcp._runtime.server import ServerTask
 from deputy_mcp._runtime.session import Session, header_parameters
 
 PIN_CODES = frozenset({"pin_changed", "pin_gone", "pin_unknown", "pin_unverified"})
@@ -30,6 +34,20 @@ def stale_handle(handle: McpTool) -> StaleToolError:
         "take the new one and register it with replace=True",
         server=handle.server,
         tool=handle.tool,
+    )
+
+
+def refused_error(task: ServerTask, name: str, refusal: Refusal) -> RefusedError:
+    """The error of what the listing refuses."""
+    shown = f"{task.name}/{clean_line(name, 80)}"
+    reason = mask_secrets(refusal.reason, task.secrets)
+    if refusal.code not in PIN_CODES:
+        return RefusedError(f"{shown} is refused: {reason}", server=task.name, tool=name, code=refusal.code)
+
+    difference = mask_secrets(refusal.difference, task.secrets)
+    changes = f":\n{difference}" if difference else ""
+    return PinMismatchError(
+        f"{shown} is refused: {reason}{changes}", difference=difference, server=task.name, tool=name, code=refusal.code
     )
 
 
@@ -61,7 +79,17 @@ class ToolCall(Call):
         if task.listing.vetting is None:
             await task.wait_ready()
 
+        if self._is_refused_by_pin():
+            # It may have been put right, or accepted by a person, and nobody else may be there to find that out.
+            with contextlib.suppress(LostWhileVerifyingError):
+                await task.listing.verify(await task.wait_ready(), "tools")
+
         return self._look_up()
+
+    def _is_refused_by_pin(self) -> bool:
+        vetting = self.task.listing.vetting
+        refusal = vetting.refused.get(self.tool) if vetting is not None else None
+        return refusal is not None and refusal.code in PIN_CODES
 
     def _look_up(self) -> Target:
         task, tool = self.task, self.tool
@@ -91,12 +119,12 @@ class ToolCall(Call):
             )
 
         self._facts = facts
-        return Target(name=facts.name, effects=facts.effects, findings=facts.findings, digest=facts.digest, facts=facts)
+        findings = (*facts.findings, *task.compared.get(tool, ()))
+        return Target(name=facts.name, effects=facts.effects, findings=findings, digest=facts.digest, facts=facts)
 
     def _not_there(self) -> RefusedError:
         task, tool = self.task, self.tool
         assert task.listing.vetting is not None
-        shown = f"{task.name}/{clean_line(str(tool), 80)}"
         refusal = task.listing.vetting.refused.get(tool)
         if refusal is None:
             return NotAllowlistedError(
@@ -107,19 +135,7 @@ class ToolCall(Call):
                 code="unknown_tool",
             )
 
-        reason = mask_secrets(refusal.reason, task.secrets)
-        if refusal.code in PIN_CODES:
-            difference = mask_secrets(refusal.difference, task.secrets)
-            changes = f":\n{difference}" if difference else ""
-            return PinMismatchError(
-                f"{shown} is refused: {reason}{changes}",
-                difference=difference,
-                server=task.name,
-                tool=tool,
-                code=refusal.code,
-            )
-
-        return RefusedError(f"{shown} is refused: {reason}", server=task.name, tool=tool, code=refusal.code)
+        return refused_error(task, tool, refusal)
 
     async def _check_arguments(self, target: Target) -> bytes:
         encoded = await super()._check_arguments(target)
@@ -147,7 +163,7 @@ class ToolCall(Call):
         return encoded
 
     async def _check_pin(self, session: Session, target: Target) -> Target:
-        await self.task.listing.verify(session)
+        await self.task.listing.verify(session, "tools")
         now = self._look_up()
         if now.digest != target.digest:
             raise PinMismatchError(
@@ -170,7 +186,9 @@ class ToolCall(Call):
 
         assert target.facts is not None
         task = self.task
-        return make_handle(target.facts, generation=task.generation, load=task.load, caller=self._caller)
+        return make_handle(
+            target.facts, findings=target.findings, generation=task.generation, load=task.load, caller=self._caller
+        )
 
 
 def capability_effects(spec: Server, method: str) -> Effects:
@@ -206,7 +224,14 @@ class CapabilityCall(Call):
     _noun = ""
 
     async def _check_pin(self, session: Session, target: Target) -> Target:
+        await self.task.listing.verify(session, self._kind)
+        refusal = self.task.listing.refused.get(named(self._kind, self.tool))
+        if refusal is not None:
+            raise refused_error(self.task, self.tool, refusal)
+
         return target
+
+    _kind: Named
 
     def _wire_arguments(self, arguments_json: bytes) -> bytes | None:
         return None
@@ -229,6 +254,7 @@ class ResourceCall(CapabilityCall):
 
     method = "resources/read"
     _noun = "resource"
+    _kind = "resources"
 
     @property
     def _allowlist(self) -> tuple[str, ...]:
@@ -243,6 +269,7 @@ class PromptCall(CapabilityCall):
 
     method = "prompts/get"
     _noun = "prompt"
+    _kind = "prompts"
 
     @property
     def _allowlist(self) -> tuple[str, ...]:

@@ -21,23 +21,21 @@ from attrs import frozen
 from deputy_mcp._core.config import MIB, Server
 from deputy_mcp._core.entries import (
     OWN_KEY,
-    PERMISSION_KEYS,
     Entry,
     JsonObject,
-    built,
-    check_repeated,
-    checked_keys,
     kind_of,
     listed,
     nearest,
     placed,
-    plain,
     read_entry,
     shown,
 )
 from deputy_mcp._core.errors import ConfigError, DeputyWarning
 from deputy_mcp._core.frozen import FrozenMapping, check_texts, wrong_type
 from deputy_mcp._core.permissions import Permissions
+from deputy_mcp._runtime.journal import Journal
+from deputy_mcp._runtime.pin_book import PinBook
+from deputy_mcp._runtime.top_settings import read_top
 
 PATH_VARIABLE = "DEPUTY_MCP_CONFIG"
 """The variable that names the file when no path is given."""
@@ -51,8 +49,6 @@ MAX_NUMBER_DIGITS = 300
 """Longer whole numbers are read as floats (infinity), which every field refuses: int() is quadratic in the digits."""
 WRAPPER_KEYS = ("mcpServers", "servers")
 """The key that holds the entries: Claude Desktop's and Claude Code's, VS Code's. Without either it is a bare map."""
-TOP_KEYS = ("permissions",)
-"""What `"deputy"` at the top of a file may hold."""
 
 _LEXEME = re.compile(
     r"""(?P<string>"(?:[^"\\]++|\\.)*+"?)
@@ -74,6 +70,10 @@ class Config(Mapping[str, Server]):
     servers: Mapping[str, Server]
     permissions: Permissions | None
     """`"deputy"."permissions"` at the top of the file; None: it says nothing about them."""
+    pins: PinBook | None
+    """`"deputy"."pins"`; None: it says nothing about them."""
+    journal: Journal | None
+    """`"deputy"."journal"`; None: it says nothing about one."""
     path: Path
     """The file, absolute. Relative paths in it are relative to its folder."""
     secrets: Mapping[str, tuple[str, ...]]
@@ -123,14 +123,15 @@ def read_config(
     home = _home(variables)
     file = _find(path, variables, home)
     with placed(str(file), path=str(file)):
-        document = _take_apart(parse_jsonc(_read_text(file)))
-        names = _wanted_names(document.entries, servers)
+        document, found = _find_entries(parse_jsonc(_read_text(file)))
+        names = _wanted_names(found, servers)
+        top = read_top(document, folder=file.parent, home=home, variables=variables)
 
     entries = {}
     for name in names:
         try:
             with placed(str(file), server=name, path=str(file)):
-                raw = _choose(document.entries, name)
+                raw = _choose(found, name)
                 entries[name] = read_entry(name, raw, folder=str(file.parent), home=home, variables=variables)
         except ConfigError as error:
             if broken is None:
@@ -143,7 +144,9 @@ def read_config(
 
     return Config(
         servers=FrozenMapping({name: entry.server for name, entry in entries.items()}),
-        permissions=document.permissions,
+        permissions=top.permissions,
+        pins=top.pins,
+        journal=top.journal,
         path=file,
         secrets=FrozenMapping({name: entry.secrets for name, entry in entries.items()}),
     )
@@ -300,17 +303,8 @@ def _refuse(text: str, position: int, what: str) -> NoReturn:
     raise ConfigError(f"line {line}, column {position - line_start + 1}: {what}")
 
 
-@frozen(kw_only=True, repr=False)
-class _Document:
-    """A file taken apart, no entry judged yet."""
-
-    entries: JsonObject
-    """Name to what the file holds there, of whatever type."""
-    permissions: Permissions | None
-
-
-def _take_apart(value: object) -> _Document:
-    """Find the entries in a parsed file, whichever of the three forms it has.
+def _find_entries(value: object) -> tuple[JsonObject, JsonObject]:
+    """A parsed file's object and the entries in it, whichever of the three forms it has.
 
     A bare map is an object without a wrapper key in which every value is an object (`$schema` may be anything).
     Other objects are somebody's settings without servers, and are said to be that rather than read as no servers.
@@ -326,7 +320,7 @@ def _take_apart(value: object) -> _Document:
     if len(wrappers) > 1:
         raise ConfigError(f"both {listed(wrappers)} are given; keep one", key=wrappers[1])
 
-    return _Document(entries=_entries(value, *wrappers), permissions=_top_permissions(value))
+    return value, _entries(value, *wrappers)
 
 
 def _entries(value: JsonObject, wrapper: str | None = None) -> JsonObject:
@@ -349,16 +343,6 @@ def _entries(value: JsonObject, wrapper: str | None = None) -> JsonObject:
         )
 
     return entries
-
-
-def _top_permissions(value: JsonObject) -> Permissions | None:
-    if OWN_KEY not in value:
-        return None
-
-    with placed(f'"{OWN_KEY}" at the top', under=OWN_KEY):
-        check_repeated(value[OWN_KEY])
-        settings = checked_keys(plain(value[OWN_KEY]), TOP_KEYS)
-        return built(Permissions, "permissions", settings.get("permissions"), PERMISSION_KEYS)
 
 
 def _wanted_names(entries: JsonObject, wanted: Iterable[str] | None) -> tuple[str, ...]:

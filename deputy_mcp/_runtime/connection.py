@@ -8,39 +8,50 @@ Longer than 400 lines because it is the front of the house: each public method s
 the work is done behind it.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import contextlib
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 from mcp import MCPError
 
-from deputy_mcp._core.catalog import colliding_names
+from deputy_mcp._core.catalog import accepted_as_notes, colliding_names
 from deputy_mcp._core.config import CommonFields, Limits, RestartPolicy, Server
+from deputy_mcp._core.cross_server import compare_servers
 from deputy_mcp._core.errors import (
     CallTimeoutError,
     ClosedError,
     ConfigError,
     MalformedReplyError,
     NotAllowlistedError,
+    RefusedError,
     UnavailableError,
     WaitTimeoutError,
 )
-from deputy_mcp._core.frozen import FrozenMapping, check_mapping, wrong_type
+from deputy_mcp._core.frozen import FrozenMapping, check_flag, check_mapping, wrong_type
 from deputy_mcp._core.lifecycle import Event, ServerState
 from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions, both_permissions, unmatched_entries
-from deputy_mcp._core.sanitizing import clean_line
+from deputy_mcp._core.pinning import PinDifference
+from deputy_mcp._core.sanitizing import clean_line, clean_text
 from deputy_mcp._runtime.approval import Approver
+from deputy_mcp._runtime.approval_store import ApprovalStore, Ticket, check_usable
 from deputy_mcp._runtime.calls import PromptCall, ResourceCall, ToolCall, capability_effects, stale_handle
 from deputy_mcp._runtime.capability_tools import make_capability_tools
 from deputy_mcp._runtime.configfile import Config, load_config
 from deputy_mcp._runtime.faults import translate
 from deputy_mcp._runtime.gate import Gate, Target
 from deputy_mcp._runtime.handles import McpTool, Progress, PromptResult, ResourceResult, ToolResult, make_handle
+from deputy_mcp._runtime.journal import Journal
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.owner import LazyCoroutine, Owner
+from deputy_mcp._runtime.pin_book import PinBook, check_pins
+from deputy_mcp._runtime.recording import Recorder, check_journal
 from deputy_mcp._runtime.results import finish_prompt, finish_resource, finish_tool
 from deputy_mcp._runtime.server import ServerTask
 from deputy_mcp._runtime.server_requests import Elicitor, Sampler, check_answers
@@ -48,6 +59,7 @@ from deputy_mcp._runtime.session import METHODS, ListingError, ListKind, Page
 from deputy_mcp._runtime.spill import Spill
 from deputy_mcp._runtime.status import ConnectionEvent, EventReader, ServerStatus, dormant, snapshot
 from deputy_mcp._runtime.steering import bring_up, reload, start_error, wait_down
+from deputy_mcp._runtime.tickets import TicketUse
 from deputy_mcp._runtime.transports.link import CallRecord, LinkError
 
 
@@ -63,21 +75,28 @@ class McpConnection:
         permissions: Permissions | None = None,
         limits: Limits | None = None,
         restart: RestartPolicy | None = None,
-        approver: Approver | None = None,
+        pins: PinBook | str | os.PathLike[str] | None = None,
+        approver: Approver | ApprovalStore | None = None,
+        journal: Journal | str | os.PathLike[str] | None = None,
         elicitor: Elicitor | None = None,
         sampler: Sampler | None = None,
         roots: Sequence[str | Path] = (),
+        shadowing: bool = False,
         secrets: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         """Check and remember; nothing is started.
 
-        `servers`: a mapping of name to server, or a `Config`, whose permissions then narrow those given and whose
-        expanded variables are masked. `elicitor`, `sampler`, `roots` answer the servers' own requests; `roots` are
-        file URIs or paths. `secrets`: further values to mask, by server.
+        `servers`: a mapping of name to server, or a `Config`, whose permissions then narrow those given, whose pins
+        and journal count where none is given, and whose expanded variables are masked. `pins`: a `PinBook` or the path
+        of its file; None: in memory. `journal`: a `Journal` or the path of its file. `elicitor`, `sampler`, `roots`
+        answer the servers' own requests; `roots` are file URIs or paths. `shadowing`: a text that names another
+        server's tool is a flag. `secrets`: further values to mask, by server.
         """
         if isinstance(servers, Config):
             secrets = {**servers.secrets, **(secrets or {})}
             permissions = both_permissions(servers.permissions, permissions)
+            pins = servers.pins if pins is None else pins
+            journal = servers.journal if journal is None else journal
 
         _check_options(servers, permissions, limits, restart, approver)
         self._specs = FrozenMapping(servers)
@@ -85,9 +104,12 @@ class McpConnection:
         self._restart = restart or RestartPolicy()
         self._permissions = permissions
         self._secrets = dict(secrets or {})
+        self._book = check_pins(pins)
+        self._shadowing = check_flag("shadowing", shadowing)
         self._answers = check_answers(elicitor, sampler, roots)
         self._tasks: dict[str, ServerTask] = {}
-        self._gate = Gate(self._tasks, permissions=permissions, approver=approver)
+        self._recorder = Recorder(check_journal(journal))
+        self._gate = Gate(self._tasks, permissions=permissions, approver=approver, recorder=self._recorder)
         self._spill = Spill()
         self._owner: Owner | None = None
         self._closing: anyio.Event | None = None
@@ -113,6 +135,7 @@ class McpConnection:
         if self._owner is not None or self._closed:
             raise ClosedError("a connection is entered once; make a new one")
 
+        await self._open_journal()
         for name, spec in self._specs.items():
             self._tasks[name] = ServerTask(
                 name,
@@ -121,6 +144,8 @@ class McpConnection:
                 policy=spec.restart or self._restart,
                 secrets=self._secrets.get(name, ()),
                 answers=self._answers,
+                book=self._book,
+                hash_replies=self._recorder.journal is not None,
                 owner=self,
             )
 
@@ -142,6 +167,16 @@ class McpConnection:
 
         self._warn_unmatched()
         return self
+
+    async def _open_journal(self) -> None:
+        journal = self._recorder.journal
+        if journal is None:
+            return
+
+        # It reads the whole file; a cancellation waits for it, so that it is not left open and locked.
+        await anyio.to_thread.run_sync(journal.open)
+        for name, spec in self._specs.items():
+            self._recorder.add_secrets((*spec.secrets, *self._secrets.get(name, ())), servers=self._specs)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -172,6 +207,8 @@ class McpConnection:
         finally:
             self._closed = True
             self._spill.remove()
+            if self._recorder.journal is not None:
+                self._recorder.journal.close()
 
     def _check_required(self) -> None:
         for task in self._tasks.values():
@@ -188,9 +225,19 @@ class McpConnection:
                 "warning", None, detail=f"tool_allowlist or tool_denylist names {shown!r}, which matches no tool"
             )
 
-    def _task(self, server: str) -> ServerTask:
+    def _task(self, server: str, tool: str | None = None) -> ServerTask:
         self._check_open()
-        return self._gate.server(server)
+        with self._noting(server, tool):
+            return self._gate.server(server)
+
+    @contextlib.contextmanager
+    def _noting(self, server: str, tool: str | None) -> Iterator[None]:
+        """Journal a refusal that comes before there is a call to speak of."""
+        try:
+            yield
+        except RefusedError as error:
+            self._recorder.note("refusal", server=server, tool=tool, error_code=error.code, outcome=error.outcome)
+            raise
 
     def _check_open(self) -> None:
         if self._owner is None:
@@ -231,7 +278,7 @@ class McpConnection:
         """One governed call by names. Raises `RefusedError`, `UnavailableError`, `CallError`, `ClosedError`."""
         call = ToolCall(
             self._gate,
-            self._task(server),
+            self._task(server, tool),
             tool,
             {} if arguments is None else arguments,
             timeout_seconds=timeout_seconds,
@@ -239,7 +286,7 @@ class McpConnection:
             retry=retry,
             caller=self,
         )
-        return await finish_tool(call, await call.run(), self._gate, self._spill)
+        return await call.run(partial(finish_tool, call, self._gate, self._spill))
 
     async def call_handle(
         self,
@@ -254,11 +301,12 @@ class McpConnection:
         known = self._tasks.get(handle.server)
         if known is not None and known.load != handle.load:
             # Before asking whether we are closed: a handle whose server was loaded elsewhere should say so.
-            raise stale_handle(handle)
+            with self._noting(handle.server, handle.tool):
+                raise stale_handle(handle)
 
         call = ToolCall(
             self._gate,
-            self._task(handle.server),
+            self._task(handle.server, handle.tool),
             handle.tool,
             {} if arguments is None else arguments,
             timeout_seconds=timeout_seconds,
@@ -267,7 +315,17 @@ class McpConnection:
             handle=handle,
             caller=self,
         )
-        return await finish_tool(call, await call.run(), self._gate, self._spill)
+        return await call.run(partial(finish_tool, call, self._gate, self._spill))
+
+    def instructions(self, server: str) -> str | None:
+        """A server's instructions as a model may read them, clean; None when it gave none, or changed ones."""
+        said = self._gate.server(server).listing.instructions
+        return None if said is None else clean_text(said)
+
+    def differences(self, *servers: str) -> tuple[PinDifference, ...]:
+        """What the servers named, or all, offer otherwise than they were pinned."""
+        names = servers or tuple(self._tasks)
+        return tuple(one for name in names for one in self._gate.server(name).listing.differences())
 
     def decide(self, handle: McpTool) -> Allow | Ask | Deny:
         """What the effective permissions say of a handle, callbacks apart."""
@@ -305,14 +363,14 @@ class McpConnection:
         """Read an allowlisted resource, through the gate. `handle`: the capability tool it is read for."""
         call = ResourceCall(
             self._gate,
-            self._task(server),
+            self._task(server, uri),
             uri,
             {"uri": uri},
             timeout_seconds=timeout_seconds,
             handle=handle,
             caller=self,
         )
-        return finish_resource(call, await call.run())
+        return await call.run(partial(finish_resource, call))
 
     async def get_prompt(
         self,
@@ -326,14 +384,58 @@ class McpConnection:
         """Get an allowlisted prompt, through the gate. All arguments are strings."""
         call = PromptCall(
             self._gate,
-            self._task(server),
+            self._task(server, name),
             name,
             {} if arguments is None else arguments,
             timeout_seconds=timeout_seconds,
             handle=handle,
             caller=self,
         )
-        return finish_prompt(call, await call.run())
+        return await call.run(partial(finish_prompt, call))
+
+    async def resume(self, ticket: str, *, handle: McpTool | None = None) -> ToolResult | ResourceResult | PromptResult:
+        """Run the call of an approved ticket, once: the whole gate again, with exactly the approved bytes.
+
+        Raises as the call itself; `ApprovalPendingError` while nobody decided, `ApprovalExpiredError`, and
+        `ApprovalDeniedError`, code `rejected`, `approval_used`, `unknown_ticket` or `approval_void` (another tool,
+        other arguments, another server, or the permissions deny it now). `handle`: what the caller holds on the tool.
+        """
+        store, found = await self._ticket(ticket)
+        with self._noting(found.server, found.tool):
+            check_usable(found)
+
+        use = TicketUse(store, found)
+        common: dict[str, Any] = {"timeout_seconds": None, "handle": handle, "use": use, "caller": self}
+        where: tuple[Any, ...] = (self._gate, self._task(found.server), found.tool, {})
+        try:
+            match found.method:
+                case "resources/read":
+                    reading = ResourceCall(*where, **common)
+                    return await reading.run(partial(finish_resource, reading))
+                case "prompts/get":
+                    prompting = PromptCall(*where, **common)
+                    return await prompting.run(partial(finish_prompt, prompting))
+                case _:
+                    call = ToolCall(*where, **common)
+                    return await call.run(partial(finish_tool, call, self._gate, self._spill))
+        except RefusedError as error:
+            voided = await use.voided(error)
+            if voided is error:
+                raise
+
+            raise voided from error
+
+    async def ticket(self, ticket: str) -> Ticket:
+        """A ticket of this connection's store. Raises `ApprovalDeniedError`, code `unknown_ticket`."""
+        return (await self._ticket(ticket))[1]
+
+    async def _ticket(self, ticket: str) -> tuple[ApprovalStore, Ticket]:
+        self._check_open()
+        store = self._gate.store
+        if store is None:
+            raise ConfigError("there is no approval store; pass approver=ApprovalStore(path)", key="approver")
+
+        return store, await anyio.to_thread.run_sync(store.get, ticket)
 
     async def discover(self, server: str, kind: ListKind, cursor: str | None = None) -> Page:
         """One page of what a server offers, as it sends it. It never widens what is allowed."""
@@ -428,6 +530,10 @@ class McpConnection:
         finally:
             self._readers.remove(reader)
 
+    def on_secret(self, server: ServerTask) -> None:
+        """A server's task learnt of a further value to mask."""
+        self._recorder.add_secrets(server.secrets)
+
     def on_server(self, kind: str, server: ServerTask, **facts: Any) -> None:
         """A server's task tells what happened; synchronous."""
         if kind == "listing":
@@ -437,19 +543,42 @@ class McpConnection:
 
     def _tell(self, kind: str, server: str | None, **facts: Any) -> None:
         log_event(kind, level="warning" if kind == "warning" else "info", server=server, **facts)
+        self._recorder.note_server(kind, server, facts)
         event = ConnectionEvent(kind=kind, server=server, facts=FrozenMapping(facts))
         for reader in self._readers:
             reader.put(event)
 
     def _take_listing(self, server: ServerTask) -> None:
-        assert server.listing.vetting is not None
-        self._handles[server.name] = tuple(
-            make_handle(facts, generation=server.generation, load=server.load, caller=self)
-            for facts in server.listing.vetting.tools.values()
-        )
-        colliding = colliding_names((h.server, h.tool) for handles in self._handles.values() for h in handles)
-        for task in self._tasks.values():
-            task.collisions = frozenset(tool for name, tool in colliding if name == task.name)
+        """One server's tools were judged: compare them with the others', and make the handles."""
+        vetted = {
+            name: tuple(task.listing.vetting.tools.values())
+            for name, task in self._tasks.items()
+            if task.listing.vetting is not None
+        }
+        compared = compare_servers(vetted, shadowing=self._shadowing)
+        colliding = colliding_names((facts.server, facts.tool) for offered in vetted.values() for facts in offered)
+        for name, offered in vetted.items():
+            task = self._tasks[name]
+            task.collisions = frozenset(tool for owner, tool in colliding if owner == name)
+            before, task.compared = (
+                task.compared,
+                {
+                    facts.tool: accepted_as_notes(compared[name, facts.tool], facts.accepted)
+                    for facts in offered
+                    if (name, facts.tool) in compared
+                },
+            )
+            if task is server or before != task.compared:
+                self._handles[name] = tuple(
+                    make_handle(
+                        facts,
+                        findings=(*facts.findings, *task.compared.get(facts.tool, ())),
+                        generation=task.generation,
+                        load=task.load,
+                        caller=self,
+                    )
+                    for facts in offered
+                )
 
     # -- one server ----------------------------------------------------------------------------------------------
 
@@ -479,7 +608,16 @@ class McpConnection:
 
         `repin=True` takes the new listing as a first one. Raises `UnavailableError` when it does not come up again.
         """
-        await reload(self._task(server), repin=repin)
+        task = self._task(server)
+        if repin and self._book.path is not None:
+            raise ConfigError(
+                f"repin: the pins of {server!r} are in {self._book.path}; accept what changed with "
+                f"`deputy-mcp pins accept {server} TOOL --digest PREFIX`",
+                server=server,
+                key="repin",
+            )
+
+        await reload(task, repin=repin)
         return self.tools(server)
 
     async def supersede(self, server: str) -> None:
@@ -517,5 +655,5 @@ def _check_options(servers: object, permissions: object, limits: object, restart
         if value is not None and not isinstance(value, kind):
             wrong_type(key, value, f"a {kind.__name__}")
 
-    if approver is not None and not callable(approver):
-        wrong_type("approver", approver, "an async callable")
+    if approver is not None and not callable(approver) and not isinstance(approver, ApprovalStore):
+        wrong_type("approver", approver, "an async callable or an ApprovalStore")

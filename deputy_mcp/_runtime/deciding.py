@@ -11,7 +11,6 @@ from attrs import frozen
 from deputy_mcp._core.annotations import Effects
 from deputy_mcp._core.errors import PermissionDeniedError
 from deputy_mcp._core.permissions import Allow, Ask, Deny, Judged, Permissions, both_permissions, tighten
-from deputy_mcp._runtime.log import log_event
 
 
 @frozen(kw_only=True)
@@ -58,8 +57,7 @@ async def decide_with_callbacks(
 
 
 def denied_error(decision: Deny, *, name: str, server: str | None, tool: str) -> PermissionDeniedError:
-    """The error of a Deny, logged. Its text names what would have to be granted."""
-    log_event("denied", server=server, tool=tool, code=decision.code)
+    """The error of a Deny. Its text names what would have to be granted."""
     return PermissionDeniedError(
         f"{name} is not permitted: {decision.reason.removeprefix(name + ' ')}",
         decision=decision,

@@ -7,10 +7,12 @@
 5. slot: `max_concurrent_calls`
 6. pin: the tool is what it was when it was pinned
 7. approve, if Ask: slot given back, deadline standing still; then 2 to 6 again with what was approved
+8. journal the intent; after this wait the permissions are asked once more, without a turn before sending
 9. send
 10. cap, check, clean (`results`)
+11. journal the outcome
 
-(8 and 11, the journal's lines, come with the journal.) A deadline that passes before 9 raises `WaitTimeoutError`,
+A deadline that passes before 9 raises `WaitTimeoutError`,
 after it `CallTimeoutError`. Sent again is only what provably did not run, or what the caller declared repeatable and
 the effects confirm. Not here: what is allowed (`permissions`), what a server does (`server`), what kinds of call there
 are (`calls`).
@@ -19,8 +21,8 @@ are (`calls`).
 import inspect
 import json
 import math
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, TypeVar
 
 import anyio
 from attrs import field, frozen
@@ -31,6 +33,7 @@ from deputy_mcp._core.catalog import ToolFacts
 from deputy_mcp._core.errors import (
     CallError,
     CallTimeoutError,
+    DeputyError,
     InvalidArgumentsError,
     NotAllowlistedError,
     WaitTimeoutError,
@@ -39,15 +42,18 @@ from deputy_mcp._core.frozen import check_number
 from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions
 from deputy_mcp._core.sanitizing import clean_line, clean_text
 from deputy_mcp._runtime.approval import Approver, ask_person
+from deputy_mcp._runtime.approval_store import ApprovalStore, void_error
 from deputy_mcp._runtime.deciding import decide_with_callbacks, denied_error, effective_permissions
 from deputy_mcp._runtime.faults import translate
 from deputy_mcp._runtime.handles import Caller, McpTool, Progress, near_names
-from deputy_mcp._runtime.listing import LostWhileVerifyingError
 from deputy_mcp._runtime.log import log_event
+from deputy_mcp._runtime.recording import CallLines, Recorder
+from deputy_mcp._runtime.relisting import LostWhileVerifyingError, UnreachedError
 from deputy_mcp._runtime.schemas import SchemaChecker
 from deputy_mcp._runtime.server import ServerTask
 from deputy_mcp._runtime.server_requests import CallUnderWay
 from deputy_mcp._runtime.session import HeaderMap, Session, header_map
+from deputy_mcp._runtime.tickets import TicketUse, leave_ticket
 from deputy_mcp._runtime.transports.link import CallRecord, LinkError
 
 MOST_CHECKERS = 8_192
@@ -56,12 +62,14 @@ MOST_CHECKERS = 8_192
 MOST_ROUNDS = 10
 """How often a server (2026-07-28) may ask for input, or only to be asked again, before its call is given up."""
 
+R = TypeVar("R")
+
 _encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 STATE_PAUSE_SECONDS = 0.05
 """Before a call is asked again only with the server's state."""
 
-Stage = Literal["waiting", "callback", "sending"]
+Stage = Literal["waiting", "callback", "verifying", "sending"]
 
 
 @frozen(kw_only=True)
@@ -81,13 +89,24 @@ class Gate:
 
     # Mutable state: compiled schemas by digest and side, header maps by digest.
     def __init__(
-        self, servers: Mapping[str, ServerTask], *, permissions: Permissions | None, approver: Approver | None
+        self,
+        servers: Mapping[str, ServerTask],
+        *,
+        permissions: Permissions | None,
+        approver: Approver | ApprovalStore | None,
+        recorder: Recorder,
     ) -> None:
         self.servers = servers
         self.approver = approver
+        self.recorder = recorder
         self._permissions = permissions
         self._checkers: dict[tuple[str, str], SchemaChecker] = {}
         self._header_maps: dict[str, HeaderMap] = {}
+
+    @property
+    def store(self) -> ApprovalStore | None:
+        """Where approvals are kept, if they outlive the process."""
+        return self.approver if isinstance(self.approver, ApprovalStore) else None
 
     def server(self, name: str) -> ServerTask:
         """The server's task. Raises `NotAllowlistedError` with names that look alike."""
@@ -148,6 +167,7 @@ class Call:
         progress: Progress | None = None,
         retry: bool = False,
         handle: McpTool | None = None,
+        use: TicketUse | None = None,
         caller: Caller,
     ) -> None:
         self.task = task
@@ -168,12 +188,39 @@ class Call:
         self._scope = anyio.CancelScope(deadline=self._hard_end)
         self._stage: Stage = "waiting"
         self._approved: tuple[str | None, bytes] | None = None
+        self._use = use
+        if use is not None:
+            # Exactly the approved bytes, however the arguments would be encoded anew.
+            self._encoded = use.ticket.arguments_json
+            self._approved = (use.ticket.digest, use.ticket.arguments_json)
+
         self._resent: set[str] = set()
         self._pause = 0.0
         self._under_way = False
+        self._lines = CallLines(gate.recorder, server=task.name, tool=tool, method=self.method)
 
-    async def run(self) -> dict[str, Any]:
-        """The raw result. Raises our errors; a cancellation from outside is never wrapped."""
+    async def run(self, finish: Callable[[dict[str, Any]], Awaitable[R]]) -> R:
+        """What `finish` makes of the raw result. Raises our errors; a cancellation from outside is never wrapped."""
+        try:
+            result = await finish(await self._run())
+        except DeputyError as error:
+            self._lines.failed(error, seconds=anyio.current_time() - self.started, record=self.record)
+            await self._settle(error.code, sent=error.outcome != "not_sent")
+            raise
+        except BaseException:
+            self._lines.cancelled(seconds=anyio.current_time() - self.started, record=self.record)
+            await self._settle("cancelled", sent=self.record.sent)
+            raise
+
+        self._lines.ended(result, reply_sha256=self.record.reply_sha256)
+        await self._settle("delivered", sent=True)
+        return result
+
+    async def _settle(self, note: str, *, sent: bool) -> None:
+        if self._use is not None:
+            await self._use.settle(note, sent=sent)
+
+    async def _run(self) -> dict[str, Any]:
         with self._scope:
             return await self._steps()
 
@@ -181,37 +228,41 @@ class Call:
 
     async def _steps(self) -> dict[str, Any]:
         while True:
+            await self._pause_if_told()
             target = await self._route()
             arguments_json = await self._check_arguments(target)
             decision = await self._permit(target, arguments_json)
             session = await self.task.wait_ready()
             async with self.task.slots:
                 try:
-                    target = await self._check_pin(session, target)
+                    target = await self._verified(session, target)
                 except LostWhileVerifyingError:
                     continue
 
-                # Once more, without a turn before sending: an agent may have been narrowed during the waits.
-                verdict = self._gate.permissions_for(self.task, self._handle).decide(target)
-                if isinstance(verdict, Deny):
-                    raise denied_error(verdict, name=target.name, server=self.task.name, tool=self.tool)
+                missing = self._missing_approval(target, decision, arguments_json)
+                if missing is None:
+                    if self._use is not None:
+                        await self._use.spend(
+                            self.task.spec, self._lines, digest=target.digest, arguments_json=arguments_json
+                        )
 
-                if isinstance(verdict, Ask):
-                    decision = verdict
+                    await self._lines.announce(generation=self.task.generation, sent_again=bool(self._resent))
+                    # The last word, without a turn before sending: an agent may have been narrowed during the waits.
+                    missing = self._missing_approval(target, decision, arguments_json)
 
-                # An approval is of these bytes for this definition; after a reload there may be another.
-                approved = not isinstance(decision, Ask) or self._approved == (target.digest, arguments_json)
-                if approved:
+                if missing is None:
                     raw = await self._send(session, target, arguments_json)
                     if raw is not None:
                         return raw
 
-            if not approved:
-                assert isinstance(decision, Ask)
-                await self._approve(target, decision, arguments_json)
-            elif self._pause:
-                await anyio.sleep(self._pause)
-                self._pause = 0.0
+            if missing is not None:
+                await self._approve(target, missing, arguments_json)
+
+    async def _pause_if_told(self) -> None:
+        """A server said when to come again; nobody else waits for that."""
+        if self._pause:
+            await anyio.sleep(self._pause)
+            self._pause = 0.0
 
     # -- 1 to 3 --------------------------------------------------------------------------------------------------
 
@@ -243,6 +294,21 @@ class Call:
 
         return encoded
 
+    def _missing_approval(self, target: Target, decision: Allow | Ask, arguments_json: bytes) -> Ask | None:
+        """What is still to be asked, by what the permissions say now; None: it may be sent. Raises where they deny."""
+        verdict = self._gate.permissions_for(self.task, self._handle).decide(target)
+        if isinstance(verdict, Deny):
+            raise denied_error(verdict, name=target.name, server=self.task.name, tool=self.tool)
+
+        decision = verdict if isinstance(verdict, Ask) else decision
+        self._note_decision(target, decision, arguments_json)
+        # An approval is of these bytes for this definition; after a reload there may be another.
+        approved = not isinstance(decision, Ask) or self._approved == (target.digest, arguments_json)
+        return None if approved or not isinstance(decision, Ask) else decision
+
+    def _note_decision(self, target: Target, decision: Allow | Ask | Deny, arguments_json: bytes) -> None:
+        self._lines.decided(decision, public_name=target.name, digest=target.digest, arguments=arguments_json)
+
     async def _permit(self, target: Target, arguments_json: bytes) -> Allow | Ask:
         permissions = self._gate.permissions_for(self.task, self._handle)
         self._stage = "callback"
@@ -250,6 +316,7 @@ class Call:
             permissions, target, self._shown(target), arguments_json, server=self.task.name, tool=self.tool
         )
         self._stage = "waiting"
+        self._note_decision(target, decision, arguments_json)
         if isinstance(decision, Deny):
             raise denied_error(decision, name=target.name, server=self.task.name, tool=self.tool)
 
@@ -261,16 +328,73 @@ class Call:
 
     # -- 6 and 7 -------------------------------------------------------------------------------------------------
 
+    async def _verified(self, session: Session, target: Target) -> Target:
+        """The target, compared with its pin. Raises `LostWhileVerifyingError` to go through the steps again."""
+        self._stage = "verifying"
+        try:
+            verified = await self._check_pin(session, target)
+        except UnreachedError as unreached:
+            self._stage = "waiting"
+            record = unreached.record
+            if self._may_come_again(record, "verify_retry_after"):
+                raise LostWhileVerifyingError from None
+
+            error = self._translated(unreached.error, record, session)
+            if error.outcome == "unknown":
+                error.outcome = "not_sent"  # of the call nothing went out
+
+            raise error from None
+
+        self._stage = "waiting"
+        if verified.findings != target.findings:
+            # A person accepted one meanwhile, or another server brought one: judged anew, from the beginning.
+            raise LostWhileVerifyingError
+
+        return verified
+
     async def _check_pin(self, session: Session, target: Target) -> Target:
         raise NotImplementedError
 
+    def _may_come_again(self, record: CallRecord, why: str) -> bool:
+        """A 429 said when, and that fits the deadline: pause, once."""
+        after = record.retry_after_seconds
+        if record.status != 429 or after is None or why in self._resent:
+            return False
+
+        if anyio.current_time() + after >= self._hard_end:
+            return False
+
+        self._resent.add(why)
+        self._pause = after
+        return True
+
     async def _approve(self, target: Target, decision: Ask, arguments_json: bytes) -> None:
+        approver = self._gate.approver
+        if self._use is not None:
+            raise void_error(self._use.ticket, "the tool is not the one that was approved any more")
+
+        if isinstance(approver, ApprovalStore):
+            raise await leave_ticket(
+                approver,
+                decision,
+                self._lines,
+                spec=self.task.spec,
+                public_name=target.name,
+                server=self.task.name,
+                method=self.method,
+                tool=self.tool,
+                effects=target.effects,
+                findings=target.findings,
+                arguments_json=arguments_json,
+                digest=target.digest,
+            )
+
         left = self._scope.deadline - anyio.current_time()
         self._scope.deadline = math.inf
         self.task.awaiting_approval += 1
         try:
             answer = await ask_person(
-                self._gate.approver,
+                approver,
                 decision,
                 server=self.task.name,
                 tool=self.tool,
@@ -279,6 +403,7 @@ class Call:
                 findings=target.findings,
                 arguments_json=arguments_json,
                 digest=target.digest,
+                lines=self._lines,
                 timeout_seconds=self.task.limits.approval_timeout_seconds,
             )
         finally:
@@ -397,17 +522,20 @@ class Call:
                 return  # nothing was sent; it is waited for like a restart, inside the deadline
             case "lost" | "dropped":
                 again = self._repeatable(target) if record.sent else "unsent"
-            case "http" if record.status == 429 and record.retry_after_seconds is not None:
-                if anyio.current_time() + record.retry_after_seconds < self._hard_end:
-                    again = "retry_after"
-                    self._pause = record.retry_after_seconds
+            case "http" if not stopping and self._may_come_again(record, "retry_after"):
+                log_event("sent_again", server=task.name, tool=self.tool, reason="retry_after")
+                return
 
         if again is not None and again not in self._resent and not stopping:
             self._resent.add(again)
             log_event("sent_again", server=task.name, tool=self.tool, reason=again)
             return
 
-        raise translate(
+        raise self._translated(error, record, session) from None
+
+    def _translated(self, error: MCPError, record: CallRecord, session: Session) -> DeputyError:
+        task = self.task
+        return translate(
             error,
             record,
             session.link,
@@ -415,8 +543,8 @@ class Call:
             tool=self.tool,
             limits=task.limits,
             secrets=task.secrets,
-            stopping=stopping,
-        ) from None
+            stopping=task.stopping,
+        )
 
     def _repeatable(self, target: Target) -> str | None:
         """Effects come from hints that are trusted or the host's own: the cautious reading has no other true ones."""
@@ -430,8 +558,11 @@ class Call:
             late = Deny(f"needs the agreement of can_use_tool, which did not answer within {self._seconds:g} s")
             return denied_error(late, name=name, **names)
 
-        if self._stage == "sending":
+        if self._stage in ("verifying", "sending"):
+            # It was asked something and did not answer: a frozen server is found out either way.
             self.task.note_timeout()
+
+        if self._stage == "sending":
             idle = anyio.current_time() < self._hard_end
             what = f"made no progress for {self._idle:g} s" if idle else f"did not answer within {self._seconds:g} s"
             return CallTimeoutError(

@@ -52,8 +52,10 @@ class ResourceResult:
     contents: tuple[Mapping[str, Any], ...] = field(repr=False)
     truncated: bool = False
     size_bytes: int = 0
+    findings: tuple[Finding, ...] = ()
     server: str
     uri: str
+    generation: int = 0
     duration_seconds: float = 0.0
 
 
@@ -66,8 +68,10 @@ class PromptResult:
     messages: tuple[Mapping[str, Any], ...] = field(repr=False)
     truncated: bool = False
     size_bytes: int = 0
+    findings: tuple[Finding, ...] = ()
     server: str
     name: str
+    generation: int = 0
     duration_seconds: float = 0.0
 
 
@@ -170,8 +174,10 @@ class McpTool:
         return f"<McpTool {self.name} ({', '.join(marks) or 'writes'}), generation {self.generation}>"
 
 
-def make_handle(facts: ToolFacts, *, generation: int, load: int, caller: Caller) -> McpTool:
-    """The handle on a vetted tool."""
+def make_handle(
+    facts: ToolFacts, *, findings: tuple[Finding, ...], generation: int, load: int, caller: Caller
+) -> McpTool:
+    """The handle on a vetted tool; `findings` are its own and those of a comparison with other servers."""
     return McpTool(
         name=facts.name,
         server=facts.server,
@@ -183,7 +189,7 @@ def make_handle(facts: ToolFacts, *, generation: int, load: int, caller: Caller)
         annotations=facts.annotations,
         missing_annotations=facts.missing_annotations,
         effects=facts.effects,
-        findings=facts.findings,
+        findings=findings,
         digest=facts.digest,
         generation=generation,
         load=load,

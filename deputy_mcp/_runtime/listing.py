@@ -1,173 +1,292 @@
-"""One server's tools: listed, judged against their pins, followed when they change, verified before a call.
+"""What one server offers: listed, judged against its pins, followed when it changes, verified before a call.
 
-The pins are those of the first listing and outlive every restart; a reload may ask for new ones.
+Tools always; prompts and resources where the host allowed some; the instructions of each session. The pins are those
+of the first listing, or of the pin file, and outlive every restart; a reload may ask for new ones in memory.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 from mcp import MCPError
+from mcp_types import METHOD_NOT_FOUND
 
-from deputy_mcp._core.catalog import Pinned, Refusal, Vetting, vet_listing
-from deputy_mcp._core.errors import PinMismatchError
-from deputy_mcp._core.lifecycle import Ending, EndKind, Event
+from deputy_mcp._core.catalog import Refusal, Vetting, vet_listing
+from deputy_mcp._core.definitions import vet_definitions
+from deputy_mcp._core.frozen import FrozenMapping
+from deputy_mcp._core.lifecycle import Ending, EndKind
+from deputy_mcp._core.pin_book import PinFileError, ServerPins
+from deputy_mcp._core.pinning import PinDifference, definition_digest, describe_difference, tool_digest
 from deputy_mcp._core.sanitizing import clean_line
-from deputy_mcp._runtime.log import log_event
-from deputy_mcp._runtime.session import ListingError, Session, check_header_annotations
-from deputy_mcp._runtime.transports.link import LinkError
+from deputy_mcp._runtime.pin_book import PinBook
+from deputy_mcp._runtime.relisting import Relisting
+from deputy_mcp._runtime.session import Listed, ListKind, Session, check_header_annotations
+from deputy_mcp._runtime.transports.link import CallRecord, ChangeKind, LinkError
 
 if TYPE_CHECKING:
     from deputy_mcp._runtime.server import ServerTask
 
-DEBOUNCE_SECONDS = 0.1
-"""A change is followed after so long, so that a burst costs one listing; a waiting call does not wait for it."""
-
-VERIFY_INTERVAL_SECONDS = 300
-"""A listing older than this is fetched again before a call, whether the server announced a change or not."""
-
-RELIST_BACKOFF_SECONDS = 1.0
-"""After a failed re-listing; calls are refused meanwhile, because nothing proves that their tools are unchanged."""
-
-
-class LostWhileVerifyingError(Exception):
-    """The server went away during a re-listing: no mismatch, the call waits for the restart."""
+Named = Literal["prompts", "resources"]
+"""What is allowed by name and pinned where it is listed."""
 
 
 class Listing:
     """See the module. Belongs to one server's task."""
 
-    # Mutable state: the pins; the last judged listing, and when it was asked for; the numbers of the last re-listing
-    # begun, finished and failed; whether one is due, and whether a call waits for it.
-    def __init__(self, task: "ServerTask") -> None:
+    # Mutable state: the pins and the pin file's stamp when they were read; per kind what was listed last, and when;
+    # the last judgement of tools, of prompts and resources, and of the instructions.
+    def __init__(self, task: "ServerTask", book: PinBook) -> None:
         self._task = task
-        self.pins: Mapping[str, Pinned] | None = None
+        self._book = book
+        self.pins: ServerPins | None = None
         self.vetting: Vetting | None = None
-        self._due = False
-        self._hurry = anyio.Event()
-        self._begun = 0
-        self._finished = 0
-        self._failed = 0
-        self._listed_at = 0.0
+        self.refused: Mapping[str, Refusal] = FrozenMapping()
+        self.instructions: str | None = None
+        self._stamp: object = None
+        self._listed: dict[ListKind, Listed] = {}
+        self._listed_at: dict[ListKind, float] = {}
+        spec = task.spec
+        kinds: dict[ListKind, object] = {"tools": True, "prompts": spec.prompts, "resources": spec.resources}
+        self._relistings: dict[ListKind, Relisting] = {
+            kind: Relisting(task, kind, partial(self._relist, kind=kind)) for kind, asked in kinds.items() if asked
+        }
 
-    def note_change(self) -> None:
-        """The server says that its tools changed, or may have. Synchronous, from the receive path."""
-        self._due = True
-        self._task.stir()
+    def note_change(self, kind: ChangeKind) -> None:
+        """The server says that a list changed, or may have. Synchronous, from the receive path."""
+        if kind in self._relistings:
+            self._relistings[kind].note_change()
+
+    def forget_pins(self) -> None:
+        """Take the next listing as a first one."""
+        self.pins = None
+
+    @property
+    def in_file(self) -> bool:
+        """Whether the pins are kept in a file."""
+        return self._book.path is not None
+
+    # -- a session begins ----------------------------------------------------------------------------------------
 
     async def take(self, session: Session) -> Ending | None:
         """List and judge for a session that begins; the ending when a first listing cannot be taken."""
-        return self._vet(await self._list(session), session)
+        try:
+            await self._read_pins()
+        except PinFileError as error:
+            return self._no_pins(error)
+
+        self._listed.clear()
+        for kind in self._relistings:
+            await self._fetch(session, kind, CallRecord())
+
+        vetting = self._vet(session, self.pins, self.vetting)
+        if vetting.missing and (self.vetting is None or self.pins is None):
+            missing = ", ".join(clean_line(name, 60) for name in vetting.missing)
+            return Ending(EndKind.REFUSED, code="tool_missing", detail=f"it does not offer the allowlisted {missing}")
+
+        if self.pins is None:
+            ending = await self._pin(session, vetting)
+            if ending is not None:
+                return ending
+
+            # Another process may have pinned it first; what is the same is not read twice.
+            vetting = self._vet(session, self.pins, vetting)
+
+        self._take_tools(vetting)
+        self._judge_named()
+        self._judge_instructions(session)
+        return None
+
+    def _no_pins(self, error: PinFileError) -> Ending:
+        return Ending(EndKind.REFUSED, code="pin_file", detail=self._task.masked(str(error)))
 
     def refuse(self, detail: str) -> Ending:
         """The ending of a session that gives no listing."""
         # Before the first vetting nothing is known of the server, and a person must look; later it is a loss.
-        kind = EndKind.REFUSED if self.pins is None else EndKind.LOST
+        kind = EndKind.REFUSED if self.vetting is None else EndKind.LOST
         return Ending(kind, code="no_listing", detail=self._task.masked(f"it gives no usable listing: {detail}"))
 
-    async def _list(self, session: Session) -> list[Any]:
-        try:
-            return await session.list_tools(self._task.limits)
-        except LinkError:
-            raise
-        except MCPError:
-            if session.offers_tools:
-                raise
+    async def _read_pins(self) -> bool:
+        """Read the file's pins of this server where somebody wrote it; whether they are others now."""
+        if self._book.path is None:
+            return False
 
-            return []  # it declares no tools and answers accordingly
+        stamp = self._book.stamp()
+        if stamp == self._stamp:
+            return False
 
-    def _vet(self, entries: list[Any], session: Session) -> Ending | None:
-        """Judge a listing and take it; the ending when a first one cannot be taken."""
-        vetting = vet_listing(
-            self._task.name,
-            entries,
-            allowlist=self._task.spec.tools,
-            pins=self.pins,
-            host_annotations=self._task.spec.annotations,
-            trusted=self._task.spec.trust_annotations,
-            max_description_bytes=self._task.limits.max_description_bytes,
-            entry_check=check_header_annotations if session.modern else _accept,
+        known = await anyio.to_thread.run_sync(self._book.read, abandon_on_cancel=True)
+        before, self.pins = self.pins, known.get(self._task.name, self.pins)
+        self._stamp = stamp
+        return self.pins != before
+
+    async def _pin(self, session: Session, vetting: Vetting) -> Ending | None:
+        """The first use of a server: what it offers now is what it is held to; the ending when it cannot be."""
+        spec = self._task.spec
+        pins = ServerPins(
+            tools=vetting.pins,
+            prompts=vet_definitions(self._entries("prompts"), "name", spec.prompts, None).pins,
+            resources=vet_definitions(self._entries("resources"), "uri", spec.resources, None).pins,
+            instructions=session.instructions,
         )
-        if self.pins is None and vetting.missing:
-            missing = ", ".join(clean_line(name, 60) for name in vetting.missing)
-            return Ending(EndKind.REFUSED, code="tool_missing", detail=f"it does not offer the allowlisted {missing}")
+        if self._book.path is not None:
+            if self._book.new_servers == "refuse":
+                detail = f"the pin file {self._book.path} does not know it, and new_servers is 'refuse'"
+                return Ending(EndKind.REFUSED, code="pin_new_server", detail=detail)
 
-        self.pins = vetting.pins
+            try:
+                pins = await anyio.to_thread.run_sync(self._book.add, self._task.name, pins, abandon_on_cancel=True)
+            except PinFileError as error:
+                return self._no_pins(error)
+
+            self._stamp = self._book.stamp()
+            self._task.tell("pinned", path=str(self._book.path), tools=len(pins.tools))
+
+        self.pins = pins
+        return None
+
+    # -- judging -------------------------------------------------------------------------------------------------
+
+    def _vet(self, session: Session, pins: ServerPins | None, known: Vetting | None) -> Vetting:
+        spec = self._task.spec
+        return vet_listing(
+            self._task.name,
+            self._entries("tools"),
+            allowlist=spec.tools,
+            pins=pins.tools if pins is not None else None,
+            host_annotations=spec.annotations,
+            trusted=spec.trust_annotations,
+            max_description_bytes=self._task.limits.max_description_bytes,
+            ignored=spec.pin_ignore,
+            known=known.tools if known is not None else FrozenMapping(),
+            entry_check=check_header_annotations if session.modern else None,
+        )
+
+    def _take_tools(self, vetting: Vetting) -> None:
         self.vetting = vetting
-        self._listed_at = anyio.current_time()
         self._task.tell("listing", tools=len(vetting.tools), refused=len(vetting.refused))
         for unknown in set(self._task.spec.annotations) - set(vetting.tools) - {"resources/read", "prompts/get"}:
             self._task.tell("warning", detail=f"annotations name a tool it does not offer: {unknown}")
 
-        return None
+    def _judge_named(self) -> None:
+        assert self.pins is not None
+        refused: dict[str, Refusal] = {}
+        kinds: Iterable[tuple[Named, str, Any, tuple[str, ...]]] = (
+            ("prompts", "name", self.pins.prompts, self._task.spec.prompts),
+            ("resources", "uri", self.pins.resources, self._task.spec.resources),
+        )
+        for kind, key, pins, allowed in kinds:
+            if kind in self._listed:
+                judged = vet_definitions(self._entries(kind), key, allowed, pins).refused
+                refused |= {named(kind, name): refusal for name, refusal in judged.items()}
+
+        if (changed := self.refused.get(INSTRUCTIONS)) is not None:
+            refused[INSTRUCTIONS] = changed
+
+        self.refused = FrozenMapping(refused)
+
+    def _judge_instructions(self, session: Session) -> None:
+        """Changed instructions are withheld: nobody agreed to these."""
+        assert self.pins is not None
+        said = session.instructions
+        kept = {name: refusal for name, refusal in self.refused.items() if name != INSTRUCTIONS}
+        if said == self.pins.instructions:
+            self.instructions = said
+        else:
+            self.instructions = None
+            kept[INSTRUCTIONS] = Refusal(
+                code="pin_changed",
+                reason="its instructions are not those that were pinned",
+                difference=describe_difference({"instructions": self.pins.instructions}, {"instructions": said}),
+                raw=None if said is None else {"instructions": said},
+            )
+
+        self.refused = FrozenMapping(kept)
+
+    def _entries(self, kind: ListKind) -> list[Any]:
+        listed = self._listed.get(kind)
+        return listed.entries if listed is not None else []
+
+    def differences(self) -> tuple[PinDifference, ...]:
+        """What is refused because it is not as it was pinned."""
+        refused = dict(self.vetting.refused) if self.vetting is not None else {}
+        refused |= self.refused
+        return tuple(
+            PinDifference(
+                server=self._task.name,
+                name=name,
+                code=refusal.code,
+                difference=refusal.difference,
+                digest="" if refusal.raw is None else shown_digest(name, refusal.raw),
+                definition=refusal.raw,
+            )
+            for name, refusal in refused.items()
+            if refusal.code in ("pin_changed", "pin_gone", "pin_unknown")
+        )
+
+    # -- listing again -------------------------------------------------------------------------------------------
+
+    async def _fetch(self, session: Session, kind: ListKind, record: CallRecord) -> bool:
+        """List one kind anew; whether anything in it differs from the last time."""
+        before = self._listed.get(kind)
+        at = anyio.current_time()
+        try:
+            wanted = {"prompts": self._task.spec.prompts, "resources": self._task.spec.resources}.get(kind)
+            listed = await session.list_all(kind, self._task.limits, before, record=record, wanted=wanted)
+        except LinkError:
+            raise
+        except MCPError as error:
+            if session.offers(kind) and (kind == "tools" or error.code != METHOD_NOT_FOUND):
+                raise
+
+            listed = Listed(entries=[], pages=())  # it declares none of these and answers accordingly
+
+        self._listed[kind] = listed
+        self._listed_at[kind] = at
+        return listed is not before
+
+    async def _relist(self, session: Session, record: CallRecord, kind: ListKind) -> None:
+        reread = await self._read_pins()
+        fresh = await self._fetch(session, kind, record)
+        if reread or (fresh and kind == "tools"):
+            self._take_tools(self._vet(session, self.pins, self.vetting))
+
+        if reread or (fresh and kind != "tools"):
+            self._judge_named()
+
+        if reread:
+            self._judge_instructions(session)
 
     async def run_follow(self, session: Session) -> None:
-        """Re-list when a change was told or a call wants it verified; outside the receive path, debounced."""
-        while True:
-            await self._task.wait_until(lambda: self._due)
-            with anyio.move_on_after(DEBOUNCE_SECONDS):
-                await self._hurry.wait()
+        """Re-list what changed, for the life of a session."""
+        async with anyio.create_task_group() as tasks:
+            for relisting in self._relistings.values():
+                tasks.start_soon(relisting.run, session)
 
-            self._hurry = anyio.Event()
-            self._due = False
-            self._begun += 1
-            number = self._begun
-            problem: str | None = None
-            with anyio.move_on_after(self._task.limits.call_timeout_seconds) as timer:
-                try:
-                    self._vet(await self._list(session), session)
-                except LinkError as error:
-                    self._task.note_fault(session, error)
-                    if self._task.session is not session:
-                        # It went away meanwhile, which is no mismatch: who waits for this listing waits for the next.
-                        return
+    async def verify(self, session: Session, kind: ListKind) -> None:
+        """Return when this kind was compared with its pins as the book's `verify` asks. Raises `PinMismatchError`.
 
-                    problem = str(error)
-                except (MCPError, ListingError) as error:
-                    problem = str(error)
-
-            if timer.cancelled_caught:
-                problem = "it did not list its tools in time"
-
-            if problem is None:
-                self._finished = number
-                self._task.step(Event.CHANGED)
-            else:
-                self._failed = number
-                self._due = True
-                self._task.last_error = self._task.masked(f"re-listing failed: {problem}")
-                log_event("relisting_failed", level="warning", server=self._task.name, detail=self._task.last_error)
-
-            self._task.stir()
-            if problem is not None:
-                await anyio.sleep(RELIST_BACKOFF_SECONDS)
-
-    async def verify(self, session: Session) -> None:
-        """Return when the tools were compared with their pins as `verify="change"` asks. Raises `PinMismatchError`.
-
-        A call shares only a listing requested after it came here.
+        A call shares only a listing asked for after it came here.
         """
-        old = anyio.current_time() - self._listed_at > VERIFY_INTERVAL_SECONDS
-        if not self._due and self._begun == self._finished and not old:
-            return
+        relisting = self._relistings[kind]
+        if self._book.verify == "change":
+            age = anyio.current_time() - self._listed_at[kind]
+            rewritten = self._book.path is not None and self._book.stamp() != self._stamp
+            if not relisting.stale and age <= self._book.verify_interval_seconds and not rewritten:
+                return
 
-        wanted = self._begun + 1
-        self._due = True
-        self._hurry.set()
-        self._task.stir()
-        while self._finished < wanted:
-            if self._task.session is not session:
-                raise LostWhileVerifyingError
-
-            if self._failed >= wanted:
-                raise PinMismatchError(
-                    f"the tools of server {self._task.name!r} could not be verified: {self._task.last_error}",
-                    server=self._task.name,
-                    code="pin_unverified",
-                )
-
-            await self._task.changed()
+        await relisting.wait(session)
 
 
-def _accept(_: Mapping[str, Any]) -> Refusal | None:
-    return None
+INSTRUCTIONS = "#instructions"
+"""Where changed instructions stand among what is refused; no tool is called so there (`#` begins no wire name)."""
+
+
+def named(kind: Named, name: str) -> str:
+    """Where a prompt or a resource stands among what is refused."""
+    return f"#{kind}/{name}"
+
+
+def shown_digest(name: str, definition: Mapping[str, Any]) -> str:
+    """The digest by which a person names a definition."""
+    return definition_digest(definition) if name.startswith("#") else tool_digest(definition)

@@ -22,13 +22,12 @@ from deputy_mcp._runtime.handles import (
     render_resource,
     render_result,
 )
-from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.session import was_repaired
 from deputy_mcp._runtime.spill import Spill
 from deputy_mcp._runtime.transports.link import CallRecord
 
 
-async def finish_tool(call: ToolCall, raw: dict[str, Any], gate: Gate, spill: Spill) -> ToolResult:
+async def finish_tool(call: ToolCall, gate: Gate, spill: Spill, raw: dict[str, Any]) -> ToolResult:
     """The result of a tool call. Raises `ResultTooLargeError` where the limits say so."""
     facts, record, limits = call.facts, call.record, call.task.limits
     findings = await _result_findings(facts, raw, record, gate)
@@ -48,7 +47,7 @@ async def finish_tool(call: ToolCall, raw: dict[str, Any], gate: Gate, spill: Sp
             spilled = await _spill(raw, limits, spill, findings)
 
     text, truncated = bounded(render_result(raw), limits.max_result_bytes)
-    result = ToolResult(
+    return ToolResult(
         text=text,
         content=read_blocks(raw),
         structured_content=raw.get("structuredContent"),
@@ -63,15 +62,6 @@ async def finish_tool(call: ToolCall, raw: dict[str, Any], gate: Gate, spill: Sp
         generation=call.generation,
         duration_seconds=anyio.current_time() - call.started,
     )
-    log_event(
-        "call",
-        server=facts.server,
-        tool=facts.tool,
-        is_error=result.is_error,
-        size_bytes=size,
-        duration_seconds=round(result.duration_seconds, 6),
-    )
-    return result
 
 
 async def _spill(raw: dict[str, Any], limits: Limits, spill: Spill, findings: list[Finding]) -> str | None:
@@ -119,7 +109,7 @@ def _finding(code: str, message: str, place: str = "") -> Finding:
     return Finding(code, severity="warn", place=place, message=message)
 
 
-def finish_resource(call: ResourceCall, raw: dict[str, Any]) -> ResourceResult:
+async def finish_resource(call: ResourceCall, raw: dict[str, Any]) -> ResourceResult:
     """The result of reading a resource."""
     contents = _objects(raw, "contents", call)
     text, truncated, size = _shown([render_resource(item) for item in contents], raw, call.record, call.task.limits)
@@ -130,11 +120,12 @@ def finish_resource(call: ResourceCall, raw: dict[str, Any]) -> ResourceResult:
         size_bytes=size,
         server=call.task.name,
         uri=call.tool,
+        generation=call.generation,
         duration_seconds=anyio.current_time() - call.started,
     )
 
 
-def finish_prompt(call: PromptCall, raw: dict[str, Any]) -> PromptResult:
+async def finish_prompt(call: PromptCall, raw: dict[str, Any]) -> PromptResult:
     """The result of getting a prompt."""
     messages = _objects(raw, "messages", call)
     text, truncated, size = _shown([render_message(item) for item in messages], raw, call.record, call.task.limits)
@@ -147,6 +138,7 @@ def finish_prompt(call: PromptCall, raw: dict[str, Any]) -> PromptResult:
         size_bytes=size,
         server=call.task.name,
         name=call.tool,
+        generation=call.generation,
         duration_seconds=anyio.current_time() - call.started,
     )
 

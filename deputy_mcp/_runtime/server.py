@@ -16,6 +16,7 @@ import anyio
 import anyio.abc
 from mcp import MCPError
 
+from deputy_mcp._core.annotations import Finding
 from deputy_mcp._core.config import CustomServer, HttpServer, Limits, RestartPolicy, Server, StdioServer
 from deputy_mcp._core.errors import (
     DeputyError,
@@ -28,6 +29,7 @@ from deputy_mcp._core.lifecycle import Ending, EndKind, Event, Lifecycle, Server
 from deputy_mcp._core.sanitizing import known_secrets, masked_line
 from deputy_mcp._runtime.listing import Listing
 from deputy_mcp._runtime.log import log_event
+from deputy_mcp._runtime.pin_book import PinBook
 from deputy_mcp._runtime.server_requests import HostAnswers, ServerRequests
 from deputy_mcp._runtime.session import (
     DiedOnProbeError,
@@ -55,6 +57,9 @@ class Owner(Protocol):
     def on_server(self, kind: str, server: "ServerTask", **facts: Any) -> None:
         """Something happened that people may want to know."""
 
+    def on_secret(self, server: "ServerTask") -> None:
+        """A further value must be masked from now on."""
+
 
 class ServerTask:
     """See the module. Made by the connection; `run` is the task's body."""
@@ -64,6 +69,7 @@ class ServerTask:
     #   link, session           what it owns while it owns something
     #   generation, load        sessions so far; deliberate reloads so far
     #   listing, _era           its tools, judged and pinned; the remembered protocol era
+    #   collisions, compared    what the connection found by comparing its tools with other servers'
     #   timeouts, forgettings   calls that timed out with nothing read; when sessions were forgotten
     #   _stir, _scope, _done    the wake-up of everybody who waits; the life's scope; attempts finished
     def __init__(
@@ -75,6 +81,8 @@ class ServerTask:
         policy: RestartPolicy,
         secrets: tuple[str, ...],
         answers: HostAnswers,
+        book: PinBook,
+        hash_replies: bool,
         owner: Owner,
     ) -> None:
         self.name = name
@@ -83,13 +91,15 @@ class ServerTask:
         self.policy = policy
         self._owner = owner
         self.secrets = known_secrets((*spec.secrets, *secrets))
+        self.hash_replies = hash_replies
         self.life = Lifecycle(since=0.0)
         self.link: Link | None = None
         self.session: Session | None = None
         self.generation = 0
         self.load = 0
-        self.listing = Listing(self)
+        self.listing = Listing(self, book)
         self.collisions: frozenset[str] = frozenset()
+        self.compared: Mapping[str, tuple[Finding, ...]] = {}
         self.last_error: str | None = None
         self.exit_code: int | None = None
         self.stderr_tail = ""
@@ -142,7 +152,10 @@ class ServerTask:
         )
         if self.life.state is not before:
             reason = self.life.ending
-            facts = {"code": reason.code, "detail": reason.detail} if reason is not None else {}
+            facts: dict[str, Any] = {"code": reason.code, "detail": reason.detail} if reason is not None else {}
+            if self.life.state is ServerState.STARTING and self.life.restarts:
+                facts["restarts"] = self.life.restarts
+
             self._owner.on_server("state", self, state=str(self.life.state), **facts)
 
         if self.life.state is ServerState.CLOSING and self._scope is not None:
@@ -226,8 +239,7 @@ class ServerTask:
     # -- hooks of the transport ----------------------------------------------------------------------------------
 
     def on_change(self, kind: ChangeKind) -> None:
-        if kind == "tools":
-            self.listing.note_change()
+        self.listing.note_change(kind)
 
     def on_noise(self, sample: str) -> None:
         traffic = self.link.traffic if self.link is not None else None
@@ -238,7 +250,10 @@ class ServerTask:
     def _on_secret(self, value: str) -> None:
         fresh = known_secrets((*self.secrets, value, *value.split()))
         # A token that changes every minute must not make this grow for ever.
-        self.secrets = fresh if len(fresh) < 200 else known_secrets((*self.spec.secrets, value, *value.split()))
+        known = fresh if len(fresh) < 200 else known_secrets((*self.spec.secrets, value, *value.split()))
+        if known != self.secrets:
+            self.secrets = known
+            self._owner.on_secret(self)
 
     # -- words of callers ----------------------------------------------------------------------------------------
 

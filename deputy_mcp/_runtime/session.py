@@ -6,7 +6,7 @@ does not know, read `"true"` as true and validate results in the loop with unbou
 """
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
@@ -43,7 +43,7 @@ from pydantic import ValidationError
 
 from deputy_mcp._core.catalog import Refusal
 from deputy_mcp._core.config import Limits
-from deputy_mcp._core.messages import Reply
+from deputy_mcp._core.messages import MessageId, Reply
 from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.server_requests import ServerRequests
 from deputy_mcp._runtime.transports.link import CallRecord, Link, LinkError, MintingDispatcher, Options
@@ -92,10 +92,18 @@ class Page:
     next_cursor: str | None
 
 
+@attrs.frozen(kw_only=True, eq=False)
+class Listed:
+    """A whole listing, and the results it came in: the same objects again when the server's bytes were the same."""
+
+    entries: list[Any]
+    pages: tuple[Mapping[str, Any], ...]
+
+
 class Session:
     """See the module. Made by `open_session`; `negotiate` before anything else."""
 
-    # Mutable state: what negotiation found, and the stamp that follows from it.
+    # Mutable state: what negotiation found, and the stamp that follows from it; how often a listing was given up.
     def __init__(
         self, link: Link, dispatcher: MintingDispatcher, client: ClientSession, capabilities: ClientCapabilities
     ) -> None:
@@ -107,6 +115,7 @@ class Session:
         self.modern = False
         self._meta: dict[str, Any] = {}
         self._meta_json = b""
+        self._listing_round = 0
 
     # -- negotiation ---------------------------------------------------------------------------------------------
 
@@ -233,10 +242,15 @@ class Session:
         return None if known is None else known.model_dump(by_alias=True, mode="json", exclude_none=True)
 
     @property
-    def offers_tools(self) -> bool:
-        """Whether the server declares tools at all."""
+    def instructions(self) -> str | None:
+        """The server's instructions, as it says."""
+        return self._client.instructions
+
+    def offers(self, kind: ListKind) -> bool:
+        """Whether the server declares this kind at all."""
         capabilities = self._client.server_capabilities
-        return capabilities is not None and capabilities.tools is not None
+        declared = "resources" if kind == "resource_templates" else kind
+        return capabilities is not None and getattr(capabilities, declared) is not None
 
     # -- requests ------------------------------------------------------------------------------------------------
 
@@ -249,9 +263,10 @@ class Session:
         arguments_json: bytes | None = None,
         on_progress: ProgressFnT | None = None,
         headers: Mapping[str, str] | None = None,
+        wire_id: MessageId | None = None,
     ) -> dict[str, Any]:
         """Send one request and give its raw result. Raises `MCPError` and `LinkError`; see `translate`."""
-        wire_id = self._dispatcher.mint_id()
+        wire_id = self._dispatcher.mint_id() if wire_id is None else wire_id
         meta_json = self._meta_json
         trace: dict[str, Any] = {}
         inject(trace)
@@ -291,34 +306,59 @@ class Session:
 
     async def list_page(self, kind: ListKind, cursor: str | None, record: CallRecord) -> Page:
         """One page, raw. Raises `ListingError`, `MCPError`."""
-        method, member = METHODS[kind]
-        result = await self.request(method, {} if cursor is None else {"cursor": cursor}, record=record)
-        items = result.get(member)
-        if not isinstance(items, list):
-            raise ListingError(f"its {method} has no list of {member}")
+        items, following = _page(kind, await self._list_raw(kind, cursor, record))
+        return Page(items=tuple(items), next_cursor=following)
 
-        following = result.get("nextCursor")
-        # An empty string is a cursor; anything that is no string is none.
-        return Page(items=tuple(items), next_cursor=following if isinstance(following, str) else None)
+    async def _list_raw(
+        self, kind: ListKind, cursor: str | None, record: CallRecord, wire_id: str | None = None
+    ) -> dict[str, Any]:
+        params = {} if cursor is None else {"cursor": cursor}
+        return await self.request(METHODS[kind][0], params, record=record, wire_id=wire_id)
 
-    async def list_tools(self, limits: Limits) -> list[Any]:
-        """The whole listing, raw entries. A cursor that repeats ends the walk. Raises `ListingError`, `MCPError`."""
+    async def list_all(
+        self,
+        kind: ListKind,
+        limits: Limits,
+        before: Listed | None = None,
+        *,
+        record: CallRecord,
+        wanted: Collection[str] | None = None,
+    ) -> Listed:
+        """The whole listing, raw entries. A cursor that repeats ends the walk. Raises `ListingError`, `MCPError`.
+
+        Each page is asked for under the same id every time, so that an unchanged answer is the same bytes and is not
+        read again; then `before` itself is given back. `record` takes what became of the last page. `wanted`: only
+        entries of these names or URIs are kept, and a listing that does not end is not an error.
+        """
+        pages: list[Mapping[str, Any]] = []
         entries: list[Any] = []
         seen: set[str] = set()
         cursor: str | None = None
-        for _ in range(limits.max_list_pages):
-            page = await self.list_page("tools", cursor, CallRecord())
-            entries.extend(page.items)
-            if len(entries) > limits.max_tools:
-                raise ListingError(f"it lists more than {limits.max_tools} tools (max_tools)")
+        for number in range(limits.max_list_pages):
+            wire_id = f"{kind}-{self._listing_round}-{number}"
+            try:
+                raw = await self._list_raw(kind, cursor, record, wire_id)
+            except BaseException:
+                # Its answer may still come; the next question must not take it for its own.
+                self._listing_round += 1
+                raise
 
-            cursor = page.next_cursor
+            pages.append(raw)
+            items, cursor = _page(kind, raw)
+            entries += items if wanted is None else [item for item in items if _name(kind, item) in wanted]
+            if wanted is None and len(entries) > limits.max_tools:
+                raise ListingError(f"it lists more than {limits.max_tools} {kind} (max_tools)")
+
             if cursor is None or cursor in seen:
-                return entries
+                break
 
             seen.add(cursor)
+        else:
+            if wanted is None:
+                raise ListingError(f"its listing has more than {limits.max_list_pages} pages (max_list_pages)")
 
-        raise ListingError(f"its listing has more than {limits.max_list_pages} pages (max_list_pages)")
+        same = before is not None and list(map(id, before.pages)) == list(map(id, pages))
+        return before if before is not None and same else Listed(entries=entries, pages=tuple(pages))
 
     # -- changes -------------------------------------------------------------------------------------------------
 
@@ -371,6 +411,22 @@ async def open_session(link: Link, requests: ServerRequests) -> AsyncIterator[Se
         ) as client,
     ):
         yield Session(link, dispatcher, client, answers.capabilities)
+
+
+def _page(kind: ListKind, result: Mapping[str, Any]) -> tuple[list[Any], str | None]:
+    method, member = METHODS[kind]
+    items = result.get(member)
+    if not isinstance(items, list):
+        raise ListingError(f"its {method} has no list of {member}")
+
+    following = result.get("nextCursor")
+    # An empty string is a cursor; anything that is no string is none.
+    return items, following if isinstance(following, str) else None
+
+
+def _name(kind: ListKind, item: Any) -> Any:
+    name = item.get("uri" if kind == "resources" else "name") if isinstance(item, dict) else None
+    return name if isinstance(name, str) else None
 
 
 HeaderMap = Mapping[tuple[str, ...], str]

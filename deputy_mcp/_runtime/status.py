@@ -65,6 +65,7 @@ def snapshot(task: ServerTask, tools: int) -> ServerStatus:
     link = task.link
     ending = task.life.ending
     refused = dict(task.listing.vetting.refused) if task.listing.vetting is not None else {}
+    refused |= task.listing.refused
     shown = {name: (refusal.code, mask_secrets(refusal.reason, task.secrets)) for name, refusal in refused.items()}
     for tool in task.collisions:
         shown[tool] = ("name_collision", "another tool has the same public name")

@@ -25,6 +25,7 @@ from deputy_mcp._core.permissions import Permissions
 from deputy_mcp._runtime.approval import ApprovalRequest, Approve
 from deputy_mcp._runtime.connection import McpConnection
 from deputy_mcp._runtime.handles import McpTool
+from deputy_mcp._runtime.pin_book import PinBook
 from deputy_mcp._runtime.transports.process_tree import family
 from deputy_mcp.agent import Agent
 from deputy_mcp.terminal import Printer
@@ -90,6 +91,8 @@ class Demo:
             limits=Limits(call_timeout_seconds=20, startup_timeout_seconds=30),
             restart=RestartPolicy(max_restarts=3, backoff_initial_seconds=0.2),
             approver=self._approve,
+            # Listing again before each call would leave a frozen server's call unsent, and nothing to lose.
+            pins=PinBook(verify="change"),
         )
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._show_progress, connection)

@@ -67,6 +67,7 @@ COMMON = {
     "required": False,
     "permissions": None,
     "trust_annotations": True,
+    "pin_ignore": {},
     "annotations": {},
     "limits": None,
     "restart": None,

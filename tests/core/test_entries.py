@@ -342,7 +342,7 @@ def test_null_says_nothing():
     [
         ([], "deputy", "it must be an object, not a list"),
         ({"tool": []}, "deputy.tool", "'tool' is no key here; did you mean 'tools'"),
-        ({"pin_ignore": {}}, "deputy.pin_ignore", "is no key here"),
+        ({"pin_ignore": {"a": ["b"]}}, "deputy.pin_ignore", "is no JSON pointer"),
         ({"x" * 200: 1}, "deputy." + "x" * 80 + "…", "is no key here (known: tools"),
         ({"tools": "now"}, "deputy.tools", "tools must be a list of strings, not str"),
         ({"required": 1}, "deputy.required", "required must be true or false, not int"),

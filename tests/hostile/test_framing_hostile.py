@@ -11,6 +11,7 @@ from deputy_mcp import (
     CallTimeoutError,
     Limits,
     MalformedReplyError,
+    PinBook,
     ResultTooLargeError,
     ServerLostError,
     ServerState,
@@ -136,7 +137,8 @@ async def test_the_message_cap_is_exact_and_the_session_survives_it(tmp_path, tr
     limits = Limits(max_message_bytes=cap, call_timeout_seconds=6, shutdown_timeout_seconds=1)
 
     async def check(entry):
-        async with connected({"a": entry}, limits=limits) as connection:
+        # Not listed again before each call: the replies' sizes are counted for ids of one digit.
+        async with connected({"a": entry}, limits=limits, pins=PinBook(verify="change")) as connection:
             below = await connection.call_tool("a", "echo")
             exact = await connection.call_tool("a", "echo")
             with anyio.fail_after(AT_ONCE_SECONDS), pytest.raises(ResultTooLargeError) as caught:
@@ -416,7 +418,7 @@ async def test_a_server_that_reads_nothing_holds_no_caller(tmp_path):
     https://github.com/mark3labs/mcp-go/issues/956
     """
     server = ScriptedServer(tmp_path, tools=[tool("stuck"), tool("echo")], calls={"stuck": freeze()})
-    async with connected({"a": server.stdio()}) as connection:
+    async with connected({"a": server.stdio()}, pins=PinBook(verify="change")) as connection:
         with pytest.raises(CallTimeoutError):
             await connection.call_tool("a", "stuck", timeout_seconds=0.2)
 
@@ -432,7 +434,8 @@ async def test_a_server_that_stays_silent_call_after_call_is_started_again(tmp_p
     server = ScriptedServer(tmp_path, calls={"echo": [freeze(), reply("back")]})
     async with connected({"a": server.stdio()}) as connection:
         for _ in range(3):
-            with pytest.raises(CallTimeoutError):
+            # The first was sent; those after it are not answered when the tools are listed anew.
+            with pytest.raises(TimeoutError):
                 await connection.call_tool("a", "echo", timeout_seconds=0.1)
 
         result = await connection.call_tool("a", "echo")

@@ -14,6 +14,7 @@ from deputy_mcp import (
     HttpStatusError,
     Limits,
     MalformedReplyError,
+    PinBook,
     PinMismatchError,
     RemoteError,
     RestartPolicy,
@@ -117,7 +118,7 @@ async def test_a_forgotten_session_is_opened_again_and_the_call_sent_once_more(t
         sessions=True,
         calls={"echo": [reply("first") + forget_sessions(404, FORGOTTEN[body]), reply("second")]},
     )
-    async with server.http() as entry, connected({"a": entry}) as connection:
+    async with server.http() as entry, connected({"a": entry}, pins=PinBook(verify="change")) as connection:
         handle = connection.tools("a")[0]
         first = await handle()
         with anyio.fail_after(AT_ONCE_SECONDS):

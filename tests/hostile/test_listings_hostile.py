@@ -9,6 +9,7 @@ from bounds import BOUND_SECONDS, NEVER, connected, until
 from deputy_mcp import (
     Limits,
     NotAllowlistedError,
+    PinBook,
     PinMismatchError,
     QuarantinedError,
     RefusedError,
@@ -329,7 +330,7 @@ async def test_a_change_during_a_listing_does_not_leave_the_older_one_standing(t
         methods={"tools/list": [first, list_changed() + hold("listing") + second, third]},
         calls={"a": list_changed() + reply()},
     )
-    async with connected({"s": server.stdio()}) as connection:
+    async with connected({"s": server.stdio()}, pins=PinBook(verify="change")) as connection:
         with anyio.fail_after(BOUND_SECONDS):
             await connection.call_tool("s", "a")
             await server.wait_for(lambda s: len(s.received("tools/list")) == 2)

@@ -14,6 +14,7 @@ from deputy_mcp import (
     ConfigError,
     Limits,
     McpConnection,
+    PinBook,
     RestartPolicy,
     ServerLostError,
     ServerState,
@@ -134,7 +135,9 @@ async def test_a_deadline_that_passes_before_sending_is_a_wait_timeout(bench: Be
 @within(10)
 async def test_a_server_that_does_not_read_holds_no_caller_past_its_deadline(bench: Bench) -> None:
     """A megabyte for a full pipe: this call ends in time, and so does the next; once it is read again, calls work."""
-    async with McpConnection({"a": bench.stdio()}, **options(max_timeouts_in_row=None)) as connection:
+    async with McpConnection(
+        {"a": bench.stdio()}, pins=PinBook(verify="change"), **options(max_timeouts_in_row=None)
+    ) as connection:
         echo = handle(connection, "a", "echo")
         pid = pid_of(connection)
         os.kill(pid, signal.SIGSTOP)
@@ -260,7 +263,9 @@ async def test_progress_is_told_in_order_before_the_result(bench: Bench, wire: s
 @within(10)
 async def test_a_timeout_does_not_end_a_server_but_several_in_a_row_do(bench: Bench) -> None:
     """`max_timeouts_in_row` with nothing read in between: it is ended as hung, restarted, and works again."""
-    async with McpConnection({"a": bench.stdio()}, **options(max_timeouts_in_row=3)) as connection:
+    async with McpConnection(
+        {"a": bench.stdio()}, pins=PinBook(verify="change"), **options(max_timeouts_in_row=3)
+    ) as connection:
         first = pid_of(connection)
         for _ in range(2):
             with pytest.raises(CallTimeoutError):

@@ -16,6 +16,7 @@ from deputy_mcp import (
     NotAllowlistedError,
     PermissionDeniedError,
     Permissions,
+    PinBook,
     ServerState,
     WaitTimeoutError,
 )
@@ -127,7 +128,7 @@ async def test_what_is_sent_again_is_what_was_given_when_the_call_was_made(bench
     given: dict[str, Any] = {"value": ["given"]}
     async with (
         bench.http({"sessions": True}) as http,
-        McpConnection({"a": http.server(protocol="legacy")}, **FULL) as connection,
+        McpConnection({"a": http.server(protocol="legacy")}, pins=PinBook(verify="change"), **FULL) as connection,
     ):
         await connection.call_tool("a", "forget")
         call = asyncio.create_task(connection.call_tool("a", "note", given))

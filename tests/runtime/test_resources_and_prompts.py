@@ -221,14 +221,14 @@ async def test_discovery_shows_what_a_server_offers_and_allows_nothing(bench: Be
 @within(10)
 async def test_discovery_and_completion_have_a_deadline(bench: Bench) -> None:
     """A server that does not answer holds nobody past `call_timeout_seconds`."""
-    spec = bench.stdio({"mute": ["prompts/list", "completion/complete"]}, **ALLOWED)
+    spec = bench.stdio({"mute": ["resources/list", "completion/complete"]}, prompts=("greeting",))
     limits = Limits(call_timeout_seconds=0.2, shutdown_timeout_seconds=1)
     async with McpConnection({"a": spec}, **FULL | {"limits": limits}) as connection:
         with pytest.raises(CallTimeoutError):
             await connection.complete("a", {"type": "ref/prompt", "name": "greeting"}, {"name": "x", "value": ""})
 
         with pytest.raises(CallTimeoutError):
-            await connection.discover("a", "prompts")
+            await connection.discover("a", "resources")
 
         assert "null" == (await connection.call_tool("a", "echo")).text
 

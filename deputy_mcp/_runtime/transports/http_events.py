@@ -12,7 +12,8 @@ import httpx2
 from deputy_mcp._core.config import Limits
 from deputy_mcp._core.events import Event, EventFramer
 from deputy_mcp._core.framing import Oversized
-from deputy_mcp._core.messages import Invalid, Message, Noise, Notification, Request, TooLarge, read_message
+from deputy_mcp._core.messages import Invalid, Message, Noise, Notification, Request, TooLarge
+from deputy_mcp._core.repeated import RepeatedReplies
 from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.transports.answering import MOST_REQUESTS
 from deputy_mcp._runtime.transports.decoding import BadEncodingError, decoded
@@ -24,6 +25,8 @@ DRAIN_SECONDS = 0.02
 
 class Sorter(Protocol):
     """What a stream asks of the guard it belongs to."""
+
+    replies: RepeatedReplies
 
     def file(self, message: Message, record: CallRecord) -> None:
         """Put a reply into the record of its request."""
@@ -91,7 +94,7 @@ class GuardedEvents(httpx2.AsyncByteStream):
             return event.raw + b"\n\n"
 
         record = self._record
-        messages = read_message(event.data, self._limits.max_message_values)
+        messages = self._guard.replies.read(event.data)
         for message in messages:
             if isinstance(message, Notification):
                 if record is not None and message.method == "notifications/progress":

@@ -31,6 +31,7 @@ from deputy_mcp._core.messages import (
     TooLarge,
     read_message,
 )
+from deputy_mcp._core.repeated import RepeatedReplies
 from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.transports.decoding import BadEncodingError, BoundedBody, decoded
 from deputy_mcp._runtime.transports.http_events import GuardedEvents, describe, stand_in_body
@@ -97,6 +98,7 @@ class Guard(httpx2.AsyncBaseTransport):
         self._books = books
         self._on_secret = on_secret
         self._no_stream = False
+        self.replies = RepeatedReplies(limits.max_message_values, limits.max_message_bytes, hashed=hooks.hash_replies)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -207,7 +209,7 @@ class Guard(httpx2.AsyncBaseTransport):
             record.reply_bytes = len(body)
         elif record.fault is None:
             record.reply_bytes = len(body)
-            for message in read_message(body.removeprefix(b"\xef\xbb\xbf"), self._limits.max_message_values):
+            for message in self.replies.read(body.removeprefix(b"\xef\xbb\xbf")):
                 self.file(message, record)
 
             if record.answer is None and record.fault is None:
@@ -257,6 +259,7 @@ class Guard(httpx2.AsyncBaseTransport):
             record.fault, record.detail = "malformed", message.reason
         else:
             record.answer = message
+            record.reply_sha256 = message.sha256
 
     def note_noise(self, sample: str) -> None:
         """Something came that is no message."""

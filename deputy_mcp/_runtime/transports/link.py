@@ -42,6 +42,8 @@ class CallRecord:
     """What came back, where the transport reads replies itself."""
     reply_bytes: int = 0
     """The reply's size on the wire after decompression."""
+    reply_sha256: str | None = None
+    """Over the reply's bytes as received, where the transport was asked for it and has bytes."""
     status: int | None = None
     retry_after_seconds: float | None = None
     excerpt: str = ""
@@ -163,6 +165,9 @@ class Link(Protocol):
 
 class Hooks(Protocol):
     """What a transport tells its owner, synchronously, on the receive path; nothing here may block."""
+
+    hash_replies: bool
+    """Whether the SHA-256 of each reply's bytes is wanted."""
 
     def on_change(self, kind: ChangeKind) -> None:
         """The server says that a list changed."""

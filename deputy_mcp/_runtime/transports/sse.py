@@ -16,7 +16,8 @@ from deputy_mcp._core.config import HttpServer, Limits
 from deputy_mcp._core.errors import StartError
 from deputy_mcp._core.events import Event, EventFramer
 from deputy_mcp._core.framing import FLOOD_FACTOR, Oversized
-from deputy_mcp._core.messages import plain_id, read_message, read_oversized, sniff_id
+from deputy_mcp._core.messages import plain_id, read_oversized, sniff_id
+from deputy_mcp._core.repeated import RepeatedReplies
 from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.transports.http import open_client
 from deputy_mcp._runtime.transports.http_guard import CALL_HEADER, RAW, GuardBooks
@@ -45,6 +46,7 @@ class SseLink(QueueLink):
         super().__init__(hooks, traffic)
         self._spec = spec
         self._limits = limits
+        self._replies = RepeatedReplies(limits.max_message_values, limits.max_message_bytes, hashed=hooks.hash_replies)
         self._client = client
         self._books = books
         self._slots = anyio.Semaphore(MOST_POSTS)
@@ -99,7 +101,7 @@ class SseLink(QueueLink):
         if isinstance(event, Oversized):
             self.channel.put(read_oversized(event, self._limits.max_message_bytes))
         elif event.name == "message" and event.data:
-            for message in read_message(event.data, self._limits.max_message_values):
+            for message in self._replies.read(event.data):
                 self.channel.put(message)
 
     async def run_posts(self, endpoint: str) -> None:

@@ -20,7 +20,8 @@ from mcp.client.stdio import get_default_environment
 from deputy_mcp._core.config import Limits, StdioServer
 from deputy_mcp._core.errors import StartError
 from deputy_mcp._core.framing import Flooded, LineFramer, Oversized
-from deputy_mcp._core.messages import Message, read_message, read_oversized
+from deputy_mcp._core.messages import Message, read_oversized
+from deputy_mcp._core.repeated import RepeatedReplies
 from deputy_mcp._core.sanitizing import clean_line, clean_text, mask_secrets, masked_line
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.transports.link import Hooks, LinkError, Loss, LossSignal, Traffic
@@ -56,7 +57,7 @@ class StdioLink:
         self._stderr = bytearray()
         self._stderr_done = anyio.Event()
         self._secrets = secrets
-        self.channel = PipeChannel(limits, self.traffic, self._lost)
+        self.channel = PipeChannel(limits, self.traffic, self._lost, hash_replies=hooks.hash_replies)
         self.dispatcher = StreamDispatcher(self.channel, hooks, self.traffic, self._lost)
         self._drain_scope = anyio.CancelScope(shield=True)
         self._killed = False
@@ -181,11 +182,12 @@ class StdioLink:
 class PipeChannel:
     """stdin and stdout as a channel of messages."""
 
-    def __init__(self, limits: Limits, traffic: Traffic, lost: LossSignal) -> None:
+    def __init__(self, limits: Limits, traffic: Traffic, lost: LossSignal, *, hash_replies: bool) -> None:
         self._limits = limits
         self._traffic = traffic
         self._lost = lost
         self._framer = LineFramer(limits.max_message_bytes)
+        self._replies = RepeatedReplies(limits.max_message_values, limits.max_message_bytes, hashed=hash_replies)
         self._stdin = -1
         self._stdout = -1
         self._overflow_since: float | None = None
@@ -219,7 +221,7 @@ class PipeChannel:
                 if isinstance(line, Oversized):
                     messages.append(read_oversized(line, self._limits.max_message_bytes))
                 else:
-                    messages.extend(read_message(line, self._limits.max_message_values))
+                    messages.extend(self._replies.read(line))
 
             now = anyio.current_time()
             if not self._framer.overflowing:

@@ -308,11 +308,13 @@ class StreamDispatcher:
                 if slot := self._answered(key):
                     slot.record.answer = message
                     slot.record.reply_bytes = message.size_bytes
+                    slot.record.reply_sha256 = message.sha256
                     slot.finish(result)
             case Failure(id=None, text=text):
                 self._noise(f"an error without id: {clean_line(text)}")
             case Failure(id=key, code=code, text=text, details=details):
                 if key is not None and (slot := self._answered(key)):
+                    slot.record.reply_sha256 = message.sha256
                     slot.finish(None, MCPError(code, text, details))
             case Invalid(id=key, reason=reason):
                 self._fail(key, "malformed", reason)

@@ -1,0 +1,215 @@
+"""What a text says once it is decoded: the readings that a model is able to make and a person is not likely to.
+
+Not a general decoder. A reading counts only if it comes out as English, and every step is bounded: at most `ROUNDS`
+layers, and all readings of one text together are no longer than `GROWTH` times the text.
+"""
+
+import base64
+import binascii
+import codecs
+import re
+from collections.abc import Callable, Iterator
+
+from attrs import frozen
+
+from deputy_mcp._core.scanning.folding import fold
+from deputy_mcp._core.scanning.lexicon import COMMON
+from deputy_mcp._core.scanning.mending import mend_words
+
+ROUNDS = 3
+"""Layers of encoding that are taken off. A model follows two at most."""
+
+GROWTH = 4
+"""All readings of a text together are at most this many times as long as the text itself."""
+
+FEWEST_LETTERS = 8
+"""Letters written as escapes from which on a text counts as encoded: an honest one escapes signs, not letters."""
+
+FEWEST_WORDS = 3
+"""Words that must be common English, or put back, before a reading counts as encoded."""
+
+
+@frozen
+class Reading:
+    """One way to read a text."""
+
+    text: str
+    how: str = ""
+    """What was undone, in words; empty for the text as it stands."""
+    encoded: bool = False
+    """Whether it says something in English that could not be read before: nobody encodes a description by accident."""
+
+
+_ESCAPE = re.compile(
+    r"&#(\d{2,7});?|&#[xX]([0-9a-fA-F]{2,6});?|\\{1,4}u\{?([0-9a-fA-F]{4})\}?|\\{1,4}x([0-9a-fA-F]{2})"
+    r"|%u([0-9a-fA-F]{4})|%([0-9a-fA-F]{2})|=([0-9A-F]{2})|\\([0-7]{3})|U\+([0-9a-fA-F]{4})[ ,]?"
+    r"|&(lt|gt|amp|quot|apos|nbsp);"
+)
+_BASES = (10, 16, 16, 16, 16, 16, 16, 8, 16)
+_ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'", "nbsp": " "}
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
+_BASE32 = re.compile(r"[A-Z2-7]{24,}={0,6}")
+_HEX = re.compile(r"(?:[0-9a-fA-F]{2}){12,}|(?:(?:0[xX]|\\x)?[0-9a-fA-F]{2}[ ,:]{1,2}){10,}[0-9a-fA-F]{2}")
+_DECIMAL = re.compile(r"(?:[0-9]{2,3}[ ,]{1,2}){10,}[0-9]{2,3}")
+_BINARY = re.compile(r"(?:[01]{8}[ ,]?){8,}")
+_HEX_DIGITS = re.compile(r"(?:0[xX]|\\x)?([0-9a-fA-F]{2})")
+_SEGMENT = re.compile(r"[^.!?:;\n]{20,}")
+_WORD = re.compile(r"[a-z]+")
+_TAGS = re.compile(r"<!--.{0,2000}?-->|<[^<>\n]{0,200}>", re.DOTALL)
+
+
+def read_text(text: str) -> Iterator[Reading]:
+    """Every reading of `text`, the folded text itself first."""
+    folded = fold(text)
+    yield Reading(folded)
+
+    budget = GROWTH * len(folded)
+    sources = [Reading(folded)]
+    for _ in range(ROUNDS):
+        found: list[Reading] = []
+        for source in sources:
+            for how, decode in _DECODERS:
+                decoded, encoded = decode(source.text)
+                if not decoded or len(decoded) > budget:
+                    continue
+
+                budget -= len(decoded)
+                reading = Reading(fold(decoded), how=how, encoded=encoded)
+                yield reading
+                found.append(reading)
+
+        sources = found
+
+
+def _undo_escapes(text: str) -> tuple[str, bool]:
+    letters = 0
+
+    def undo(match: re.Match[str]) -> str:
+        nonlocal letters
+        at = match.lastindex or 0
+        if at > len(_BASES):
+            return _ENTITIES[match[at]]
+
+        code = int(match[at], _BASES[at - 1])
+        letters += code < 128 and chr(code).isalpha()
+        return chr(code) if code < 0xD800 else " "
+
+    undone = _ESCAPE.sub(undo, text)
+    return (undone, letters >= FEWEST_LETTERS) if undone != text else ("", False)
+
+
+def _strip_tags(text: str) -> tuple[str, bool]:
+    """The text as a page would show it: words broken by tags and comments come together."""
+    if "<" not in text:
+        return "", False
+
+    stripped = _TAGS.sub("", text)
+    return (stripped, False) if stripped != text else ("", False)
+
+
+def _undo_bytes(text: str) -> tuple[str, bool]:
+    """Whatever of the text is bytes in writing and comes out as English."""
+    found = [
+        read
+        for shape, decode in _BYTES
+        for match in shape.finditer(text)
+        for read in [_readable(decode(match[0]))]
+        if read
+    ]
+    joined = "\n\n".join(found)
+    return joined, _common_words(joined) >= FEWEST_WORDS
+
+
+def _from_base64(text: str) -> bytes:
+    plain = text.rstrip("=").translate(str.maketrans("-_", "+/"))
+    # A word in front of it, as in `base64/SGVs…`, shifts the groups of four.
+    for shift in range(4):
+        data = base64.b64decode(_pad(plain[shift:], 4))
+        if _readable(data):
+            return data
+
+    return b""
+
+
+def _pad(text: str, group: int) -> str:
+    text = text[: len(text) - 1] if len(text) % group == 1 else text
+    return text + "=" * (-len(text) % group)
+
+
+def _from_base32(text: str) -> bytes:
+    try:
+        return base64.b32decode(_pad(text.rstrip("="), 8))
+    except binascii.Error:
+        return b""
+
+
+def _from_hex(text: str) -> bytes:
+    return bytes.fromhex("".join(_HEX_DIGITS.findall(text)))
+
+
+def _from_decimal(text: str) -> bytes:
+    return bytes(code for code in map(int, re.findall(r"[0-9]+", text)) if code < 256)
+
+
+def _from_binary(text: str) -> bytes:
+    return bytes(int(code, 2) for code in re.findall(r"[01]{8}", text))
+
+
+_BYTES: tuple[tuple[re.Pattern[str], Callable[[str], bytes]], ...] = (
+    (_BASE64, _from_base64),
+    (_BASE32, _from_base32),
+    (_HEX, _from_hex),
+    (_DECIMAL, _from_decimal),
+    (_BINARY, _from_binary),
+)
+
+
+def _readable(data: bytes) -> str:
+    """The bytes as a text, if that is what they are; otherwise an empty string."""
+    try:
+        text = data.replace(b"\0", b"").decode()
+    except UnicodeDecodeError:
+        return ""
+
+    if text.isascii() and text.isprintable():
+        return text  # perhaps another layer
+
+    plain = sum(map(text.count, " etaoinshr"))
+    return text if plain * 2 > len(text) and " " in text.strip() else ""
+
+
+def _common_words(text: str) -> int:
+    return sum(word in COMMON for word in _WORD.findall(text.lower()))
+
+
+def _undo_ciphers(text: str) -> tuple[str, bool]:
+    """Sentences that hold no common word, and hold several once the letters are turned or the order is."""
+    found: list[str] = []
+    for match in _SEGMENT.finditer(text):
+        segment = match[0].lower()
+        words = _WORD.findall(segment)
+        if len(words) < 4 or sum(word in COMMON for word in words) * 10 > len(words):
+            continue
+
+        for turned in (codecs.encode(segment, "rot13"), segment[::-1]):
+            if _common_words(turned) * 5 >= len(words) and _common_words(turned) >= 2:
+                found.append(turned)
+                break
+
+    joined = ".\n".join(found)
+    return joined, _common_words(joined) >= FEWEST_WORDS
+
+
+def _put_back(text: str) -> tuple[str, bool]:
+    mended, words = mend_words(text)
+    return (mended, words >= FEWEST_WORDS) if words >= 2 else ("", False)
+
+
+_DECODERS: tuple[tuple[str, Callable[[str], tuple[str, bool]]], ...] = (
+    ("escapes undone", _undo_escapes),
+    ("tags taken out", _strip_tags),
+    ("bytes decoded", _undo_bytes),
+    ("a cipher undone", _undo_ciphers),
+    ("words put back together", _put_back),
+)

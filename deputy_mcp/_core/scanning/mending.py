@@ -1,0 +1,170 @@
+"""Words taken apart or written with other signs, put back: `i g n o r e`, `ig-no-re`, `ig nore`, `1gn0r3`, `ignoreall`.
+
+Not a spelling checker: only words that the lexicon knows are put back, everything else stays as it was. Linear: each
+chunk is joined with a bounded number of neighbours, and only `LONGEST_RUN` letters without a gap are cut into words.
+"""
+
+import re
+from collections.abc import Iterator
+
+from deputy_mcp._core.scanning.lexicon import ENGLISH
+
+LONGEST_RUN = 4_000
+"""Letters without a gap, in all, that are cut into words in one text."""
+
+SHORTEST_RUN = 24
+"""Letters from which on one word is taken for several. The longest of honest English has fewer."""
+
+LONGEST_WORD = 16
+"""Letters of the longest word that is put back."""
+
+SHORTEST_WORD = 4
+"""Shorter words come about by chance."""
+
+_LEET = str.maketrans("013457@$!|", "oieastasii")
+_LEET_L = str.maketrans("013457@$!|", "oleastasll")
+_EDGES = "\"'`“”‘’«»()[]{}<>*,;:.?#-–—_~"
+_SPACED = re.compile(
+    r"(?<![A-Za-z0-9@$])(?:[A-Za-z0-9@$!][ \t\n._\-*|/·,~+:]{1,4}){4,}[A-Za-z0-9@$!](?![A-Za-z0-9])"
+)
+_NO_LETTERS = re.compile(r"[^A-Za-z]+")
+_SIGNS = frozenset("013457@$!|")
+
+
+def mend_words(text: str) -> tuple[str, int]:
+    """`text` with its broken words put back, and how many different ones there were."""
+    mended: set[str] = set()
+    budget = [LONGEST_RUN]
+    text = _SPACED.sub(lambda match: _join_letters(match[0], mended, budget), text)
+    lines = [" ".join(_mend_line(line.split(), mended, budget)) for line in text.split("\n")]
+    return "\n".join(lines), len(mended)
+
+
+def _join_letters(run: str, mended: set[str], budget: list[int]) -> str:
+    """A run of single letters as words: the longer gaps end words; without longer gaps, the lexicon does."""
+    gaps = re.findall(r"[^A-Za-z0-9@$!]+", run)
+    narrow = min(map(len, gaps))
+    words = [""]
+    for letter, gap in zip(re.findall(r"[A-Za-z0-9@$!]", run), [*gaps, ""], strict=True):
+        words[-1] += letter
+        if len(gap) > narrow:
+            words.append("")
+
+    if len(words) == 1:
+        return _cut_run(run, words[0], mended, budget)
+
+    known = [word for word in words if word.translate(_LEET).lower() in ENGLISH]
+    if not any(len(word) >= SHORTEST_WORD for word in known):
+        return run
+
+    mended.update(word.lower() for word in known)
+    return " ".join(words)
+
+
+def _cut_run(original: str, letters: str, mended: set[str], budget: list[int]) -> str:
+    """Letters without gaps as the words of the lexicon that cover most of them; what it does not know stays between."""
+    letters = letters.translate(_LEET).lower()
+    if len(letters) > budget[0]:
+        return original
+
+    budget[0] -= len(letters)
+    words = _best_cut(letters)
+    known = {word for word in words if len(word) >= SHORTEST_WORD and word in ENGLISH}
+    if sum(map(len, known)) * 2 < len(letters):
+        return original
+
+    mended |= known
+    return " ".join(words)
+
+
+def _best_cut(letters: str) -> list[str]:
+    # Best covering by dynamic programming: `best[end]` is the cost up to there, where a letter that no word covers
+    # costs most and a word costs little, so that long words win.
+    best = [0] * (len(letters) + 1)
+    starts = [0] * (len(letters) + 1)
+    for end in range(1, len(letters) + 1):
+        best[end], starts[end] = best[end - 1] + 10, end - 1
+        for start in range(max(0, end - LONGEST_WORD), end - 1):
+            if best[start] + 3 < best[end] and letters[start:end] in ENGLISH:
+                best[end], starts[end] = best[start] + 3, start
+
+    words: list[str] = []
+    end = len(letters)
+    while end:
+        words.append(letters[starts[end] : end])
+        end = starts[end]
+
+    return words[::-1]
+
+
+def _mend_line(chunks: list[str], mended: set[str], budget: list[int]) -> Iterator[str]:
+    at = 0
+    while at < len(chunks):
+        core = chunks[at].strip(_EDGES).lower()
+        if core.isalpha() and core.isascii():
+            joined = _join_fragments(chunks, at, core)
+            if joined:
+                mended.add("".join(joined))
+                yield _keep_edges(chunks[at], chunks[at + len(joined) - 1], "".join(joined))
+                at += len(joined)
+                continue
+
+            if len(core) >= SHORTEST_RUN and chunks[at].strip(_EDGES)[1:].islower():
+                yield _cut_run(chunks[at], core, mended, budget)
+            else:
+                yield chunks[at]
+        else:
+            word = _mend_chunk(core)
+            if len(word) >= SHORTEST_WORD:
+                mended.add(word)
+
+            yield _keep_edges(chunks[at], chunks[at], word) if word else chunks[at]
+
+        at += 1
+
+
+def _keep_edges(first: str, last: str, word: str) -> str:
+    """The mended word with the punctuation that stood around it: it ends sentences."""
+    return first[: len(first) - len(first.lstrip(_EDGES))] + word + last[len(last.rstrip(_EDGES)) :]
+
+
+def _join_fragments(chunks: list[str], at: int, core: str) -> list[str]:
+    """The fragments from `at` on that make up one known word, or nothing."""
+    known = core in ENGLISH
+    if (known and len(core) > 3) or len(core) > LONGEST_WORD:
+        return []
+
+    parts = [core]
+    size = len(core)
+    for chunk in chunks[at + 1 : at + 5]:
+        part = chunk.strip(_EDGES).lower()
+        size += len(part)
+        if not part.isalpha() or size > LONGEST_WORD:
+            return []
+
+        parts.append(part)
+        if size > SHORTEST_WORD and "".join(parts) in ENGLISH:
+            # `in to` and `some one` are two words in honest texts: at least one fragment must be no word.
+            return parts if any(part not in ENGLISH for part in parts) else []
+
+    return []
+
+
+def _mend_chunk(core: str) -> str:
+    """The known word that a chunk with signs in it stands for, or an empty string."""
+    if not 3 <= len(core) <= 3 * LONGEST_WORD:
+        return ""
+
+    letters = _NO_LETTERS.sub("", core)
+    if not letters:
+        return ""
+
+    if not _SIGNS.isdisjoint(core):
+        for table in (_LEET, _LEET_L):
+            word = _NO_LETTERS.sub("", core.translate(table))
+            if word in ENGLISH and len(word) >= 3:
+                return word
+
+    parts = _NO_LETTERS.split(core)
+    broken = len(parts) > 1 and any(part not in ENGLISH for part in parts if part)
+    return letters if broken and len(letters) > SHORTEST_WORD and letters in ENGLISH else ""

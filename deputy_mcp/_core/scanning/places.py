@@ -1,0 +1,96 @@
+"""Every text of a tool definition that a model may read, each with where it stands.
+
+Not a validator: a definition of any shape is walked, without recursion. A place is a JSON pointer that resolves in the
+definition and is safe to print: below a name that is unclean or long, or past `LONGEST_PLACE`, it stops at what holds
+that name.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from attrs import frozen
+
+from deputy_mcp._core.sanitizing import clean_text
+
+LONGEST_PLACE = 300
+"""Characters of a pointer. Deeper texts are placed at the last ancestor that fits."""
+
+LONGEST_KEY = 80
+"""Characters of a name within a pointer."""
+
+Role = Literal["name", "key", "keyword", "prose", "value", "list"]
+"""`name`: the tool's name. `key`: a member's name. `keyword`: a value that is for machines, such as `type` and `pattern`.
+`value`: within an example, a default, `_meta`. `list`: all strings of one array, together. `prose`: everything else."""
+
+KEYWORDS = frozenset(
+    {"type", "format", "pattern", "required", "$ref", "$dynamicRef", "$id", "$schema", "$anchor", "$dynamicAnchor",
+     "contentEncoding", "contentMediaType", "mimeType", "sizes", "theme", "dependentRequired"}
+)  # fmt: skip
+"""Members whose strings are for machines."""
+
+VALUES = frozenset({"default", "const", "enum", "example", "examples", "_meta"})
+"""Members below which names and values are the server's own, not JSON Schema's."""
+
+KNOWN_KEYS = KEYWORDS | {
+    "name", "title", "description", "inputSchema", "outputSchema", "annotations", "icons", "_meta", "src", "execution",
+    "properties", "patternProperties", "additionalProperties", "propertyNames", "items", "prefixItems", "contains",
+    "anyOf", "oneOf", "allOf", "not", "if", "then", "else", "$defs", "definitions", "dependentSchemas", "dependencies",
+    "enum", "const", "default", "example", "examples", "$comment", "minimum", "maximum", "exclusiveMinimum",
+    "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "minProperties",
+    "maxProperties", "nullable", "readOnly", "writeOnly", "deprecated", "discriminator", "unevaluatedProperties",
+    "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint", "anyof", "unevaluatedItems", "minContains",
+}  # fmt: skip
+"""Names that MCP and JSON Schema gave, not the server. They need no look."""
+
+
+@frozen
+class Text:
+    """One text and its place."""
+
+    place: str
+    text: str
+    role: Role
+
+
+def walk_tool(tool: Mapping[str, Any]) -> Iterator[Text]:
+    """The texts of a raw tool definition, in its order."""
+    # What is still to do, the next last: (value, place, role of a string).
+    stack: list[tuple[Any, str, Role]] = [(tool, "", "prose")]
+    while stack:
+        value, place, role = stack.pop()
+        if isinstance(value, str):
+            yield Text(place, value, role)
+        elif isinstance(value, Mapping):
+            below: list[tuple[Any, str, Role]] = []
+            for key, item in value.items():
+                here = _below(place, key)
+                if key not in KNOWN_KEYS:
+                    yield Text(here, key, "value" if role == "value" else "key")
+
+                below.append((item, here, _role(key, place, role)))
+
+            stack.extend(reversed(below))
+        elif isinstance(value, list | tuple):
+            strings = [item for item in value if isinstance(item, str)]
+            if len(strings) > 1:
+                yield Text(place, " ".join(strings), "list")
+
+            stack.extend((value[i], _below(place, str(i)), role) for i in reversed(range(len(value))))
+
+
+def _role(key: str, place: str, role: Role) -> Role:
+    if not place and key == "name":
+        return "name"
+
+    if role == "value" or key in VALUES:
+        return "value"
+
+    return "keyword" if key in KEYWORDS else "prose"
+
+
+def _below(place: str, key: str) -> str:
+    if len(key) > LONGEST_KEY or not key.isprintable() or clean_text(key) != key:
+        return place
+
+    longer = f"{place}/{key.replace('~', '~0').replace('/', '~1')}"
+    return longer if len(longer) <= LONGEST_PLACE else place

@@ -1,0 +1,103 @@
+"""What the form of a text gives away, whatever its words are: tags that pose, hidden parts, names that are prose.
+
+Not about words (`patterns`) and not about single characters (`characters`). Every pattern here has a bounded width or
+runs over one class of characters, so that it is linear.
+"""
+
+import re
+from collections.abc import Iterator
+
+from deputy_mcp._core.scanning.places import Role
+from deputy_mcp._core.scanning.words import name_words
+
+LONGEST_NAME = 128
+"""Characters of a tool's name (MCP, tool names)."""
+
+MOST_NAME_WORDS = 9
+"""Words of an identifier. The longest of some thousands of honest parameters has seven."""
+
+FEWEST_PROSE_WORDS = 4
+"""Words with blanks between them from which on a name, a type or a pattern is taken for prose."""
+
+WIDE_PADDING = 60
+"""White space in a row that moves what follows out of sight."""
+
+TALL_PADDING = 12
+"""Line breaks in a row that do."""
+
+_LOUD = frozenset(
+    "important system instruction instructions hidden secret admin administrator critical priority urgent override directive"
+    " directives mandatory assistant imstart imend".split()
+)
+"""Words of a tag that speaks to the model, closed or not."""
+
+_SOFT = _LOUD | frozenset(
+    "information info global policy internal prompt security root attention warning note rule rules developer context"
+    " requirement requirements message command commands task".split()
+)
+"""Words of a tag that does when it is closed again: in honest texts `<name>` is a gap to fill."""
+
+_TAG = re.compile(r"<(/?)\s{0,4}([A-Za-z][\w:-]{0,60})[^<>]{0,200}>")
+_TOKEN = re.compile(
+    r"<\|[^<>|\n]{1,60}\|>|\[/?(?:INST|SYS|SYSTEM|ASSISTANT|HIDDEN|SHADOW|ADMIN|OVERRIDE|IMPORTANT)\b[^\[\]\n]{0,60}\]|<</?SYS>>"
+    r"|\#{2,6}\s{0,3}\(?(?:SYSTEM|System|system|INSTRUCTION|Instruction|ASSISTANT|Assistant|USER)\b[^\n]{0,20}?(?:[:)\n]|message|prompt|notice|NOTICE)"
+    r"|\[[A-Z_ ]{0,40}(?:INSTRUCTION|DIRECTIVE|PROMPT)[A-Z_ ]{0,20}\]|[\"']role[\"']\s{0,3}:\s{0,3}[\"'](?:system|developer)[\"']"
+    r"|(?<![A-Za-z_])(?:SYSTEM|ASSISTANT|ADMIN|DEVELOPER)\s{0,2}:"
+    r"|(?:^|\n)\s{0,4}(?:Human|Assistant|System|AI)\s?: "
+)
+_COMMENT = re.compile(r"<!--|\[//\]:\s?#|\[comment\]:\s?#|\{#|/\*\s{0,3}(?i:ai|llm|assistant|system|important)\b")
+_UNSEEN = re.compile(
+    r"(?:display\s{0,2}:\s{0,2}none|visibility\s{0,2}:\s{0,2}hidden|font-size\s{0,2}:\s{0,2}[01](?:px|pt|em|%)?\s{0,2}[;\"']"
+    r"|opacity\s{0,2}:\s{0,2}0\s{0,2}[;\"']|color\s{0,2}:\s{0,2}(?:white|\#fff|transparent)|<[a-z]{1,10}\s[^<>]{0,80}\bhidden\b)",
+    re.IGNORECASE,
+)
+_BEACON = re.compile(
+    r"!\[[^\[\]\n]{0,200}\]\(\s{0,4}https?:|<img\b[^<>]{0,200}\bsrc\s{0,4}=\s{0,4}[\"']?https?:", re.IGNORECASE
+)
+_BLANKS = re.compile(r"\s{" + str(WIDE_PADDING) + r",}|\n{" + str(TALL_PADDING) + ",}")
+_NAME = re.compile(r"[A-Za-z0-9_./:-]+")
+_PROSE = re.compile(r"[A-Za-z]{2,}(?: +[A-Za-z]{2,}){" + str(FEWEST_PROSE_WORDS - 1) + "}")
+
+
+def odd_shapes(text: str, role: Role) -> Iterator[str]:
+    """The codes of what the form of `text` gives away, each once."""
+    if role == "list":
+        return
+
+    if "<" in text or "[" in text or ":" in text or "#" in text:
+        if _poses(text):
+            yield "poses_as_system"
+
+        if _COMMENT.search(text) or _UNSEEN.search(text):
+            yield "hidden_part"
+
+        if _BEACON.search(text):
+            yield "remote_image"
+
+    if _BLANKS.search(text.strip()):
+        yield "padding"
+
+    if _is_prose(text, role):
+        yield "prose_as_name"
+
+
+def _poses(text: str) -> bool:
+    if _TOKEN.search(text):
+        return True
+
+    for match in _TAG.finditer(text):
+        words = name_words(match[2])
+        if not _LOUD.isdisjoint(words) or (match[1] and not _SOFT.isdisjoint(words)):
+            return True
+
+    return False
+
+
+def _is_prose(text: str, role: Role) -> bool:
+    if role == "name":
+        return len(text) > LONGEST_NAME or _NAME.fullmatch(text) is None or len(name_words(text)) > MOST_NAME_WORDS
+
+    if role == "key":
+        return _PROSE.search(text) is not None or len(name_words(text)) > MOST_NAME_WORDS
+
+    return role == "keyword" and _PROSE.search(text) is not None
