@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-quick lint bench clean
+.PHONY: demo test test-quick lint bench soak compare conformance interaction clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -30,6 +30,18 @@ lint: $(READY)          ## ruff and mypy strict
 
 bench: $(READY)         ## the benchmarks, as tables
 	$(BIN)/python -m benchmarks
+
+soak: $(READY)          ## twenty misbehaving servers for ten minutes, and their books against ours
+	$(BIN)/python -m tests.soak
+
+compare: $(READY)       ## the scriptable server beside the bare SDK and fastmcp's client
+	$(BIN)/python -m benchmarks.compare
+
+conformance: $(READY)   ## the official client conformance suite
+	$(BIN)/python tests/conformance/run.py
+
+interaction: $(READY)   ## the SDK's own interaction suite
+	$(BIN)/python tests/interaction/run.py
 
 clean:
 	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

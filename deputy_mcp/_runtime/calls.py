@@ -290,4 +290,5 @@ class PromptCall(CapabilityCall):
         return {"name": self.tool}
 
     def _wire_arguments(self, arguments_json: bytes) -> bytes | None:
-        return arguments_json
+        # A server that knows no arguments of it may refuse an empty object.
+        return None if arguments_json == b"{}" else arguments_json

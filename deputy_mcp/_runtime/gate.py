@@ -35,6 +35,7 @@ from deputy_mcp._core.errors import (
     CallTimeoutError,
     DeputyError,
     InvalidArgumentsError,
+    MalformedReplyError,
     NotAllowlistedError,
     WaitTimeoutError,
 )
@@ -459,8 +460,16 @@ class Call:
                 if not self._scope.cancel_called:
                     self._scope.deadline = self._hard_end
 
-            if raw.get("resultType") != "input_required":
+            kind = raw.get("resultType", "complete") if session.modern else "complete"
+            if kind == "complete":
                 return raw
+
+            if kind != "input_required":
+                raise MalformedReplyError(
+                    f"server {self.task.name!r} answered with a result of the unknown type {clean_line(str(kind), 40)}",
+                    server=self.task.name,
+                    tool=self.tool,
+                )
 
             # The same call, still under way (2026-07-28): asked again with what the server asked for, and its state.
             params = self._params()

@@ -232,6 +232,11 @@ class Listing:
         at = anyio.current_time()
         try:
             wanted = {"prompts": self._task.spec.prompts, "resources": self._task.spec.resources}.get(kind)
+            if wanted is not None and not session.offers(kind):
+                self._listed[kind] = Listed(entries=[], pages=())
+                self._listed_at[kind] = at
+                return True
+
             listed = await session.list_all(kind, self._task.limits, before, record=record, wanted=wanted)
         except LinkError:
             raise

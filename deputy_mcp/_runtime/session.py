@@ -29,6 +29,7 @@ from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
     PROTOCOL_VERSION_META_KEY,
+    UNSUPPORTED_PROTOCOL_VERSION,
     ClientCapabilities,
     DiscoverResult,
     Implementation,
@@ -171,6 +172,18 @@ class Session:
         self._client.adopt(result)
         await self._client.send_notification(InitializedNotification())
 
+    async def _probe(self) -> dict[str, Any]:
+        """`server/discover`; once more where the server refuses the version and names one that we know."""
+        try:
+            return await self._client.send_discover(LATEST_MODERN_VERSION)
+        except MCPError as error:
+            named = error.data.get("supported") if isinstance(error.data, dict) else None
+            known = [version for version in MODERN_PROTOCOL_VERSIONS if isinstance(named, list) and version in named]
+            if error.code != UNSUPPORTED_PROTOCOL_VERSION or not known:
+                raise
+
+            return await self._client.send_discover(known[-1])
+
     async def _hedge(self) -> None:
         """`server/discover`, and after a second `initialize` beside it; the first positive answer counts.
 
@@ -183,7 +196,7 @@ class Session:
         async def run_probe() -> None:
             nonlocal probe
             try:
-                result = DiscoverResult.model_validate(await self._client.send_discover(LATEST_MODERN_VERSION))
+                result = DiscoverResult.model_validate(await self._probe())
                 mutual = any(version in MODERN_PROTOCOL_VERSIONS for version in result.supported_versions)
                 probe = result if mutual else MCPError(0, "it offers no modern version")
             except ValidationError:

@@ -20,10 +20,14 @@ _OTHER = (
 )
 """Scripts with letters that look Latin: Armenian, Georgian, Cherokee, Canadian, Coptic, Tifinagh, Lisu, Deseret, runes."""
 
-_GREEK_SIGNS = "\u03b1-\u03b8\u03ba-\u03bc\u03be\u03c0\u03c2-\u03c9\u0393\u0394\u0398\u039b\u039e\u03a0\u03a3\u03a6\u03a8\u03a9"
+_GREEK_SIGNS = (
+    "\u03b1-\u03b8\u03ba-\u03bc\u03be\u03c0\u03c2-\u03c9\u0393\u0394\u0398\u039b\u039e\u03a0\u03a3\u03a6\u03a8\u03a9"
+)
 """Greek letters that stand beside Latin ones in formulas and units: `Δt`, `TNFα`, `kΩ`. Between Latin letters they do not."""
 
-_GREEK_DOUBLES = "\u03b9\u03bd\u03bf\u03c1\u03c5\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7"
+_GREEK_DOUBLES = (
+    "\u03b9\u03bd\u03bf\u03c1\u03c5\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7"
+)
 
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
 _CJK = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
@@ -78,7 +82,9 @@ _ODD = re.compile(f"{_REASONS}|" + "|".join(f"(?P<{code}>{shape})" for code, sha
 _ODD_ASCII = re.compile("(?P<escape_sequence>\x1b)|(?P<control_character>[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n))")
 _WIDE_LETTER = re.compile(f"[{_WIDE}]")
 _HAS_CJK = re.compile(f"[{_CJK}]")
-_DISGUISED = re.compile("[асеорхуѕіјһԁԛԝӏкАВСЕНІЈКМОРЅТХҮ\u03bf\u03bd\u03c1\u03b9\u03c5\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a7]{3,40}")
+_DISGUISED = re.compile(
+    "[асеорхуѕіјһԁԛԝӏкАВСЕНІЈКМОРЅТХҮ\u03bf\u03bd\u03c1\u03b9\u03c5\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a7]{3,40}"
+)
 """Words all of whose letters are doubles of Latin ones."""
 
 
@@ -115,4 +121,4 @@ def _has_reason(code: str, found: str, text: str) -> bool:
 
 def _is_disguised(text: str) -> bool:
     """Whether some word is English, spelt in letters of another script throughout."""
-    return any(fold(match[0]).lower() in ENGLISH for match in _DISGUISED.finditer(text))
+    return any(fold(word).lower() in ENGLISH for word in set(_DISGUISED.findall(text)))

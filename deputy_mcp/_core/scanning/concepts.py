@@ -16,6 +16,8 @@ user:
 you:
   you, your, yourself
 posing:
+  attention (all|) (ai|agent|agents|assistant|assistants|llm|llms|models),
+  i am (the|your) (user|developer|admin|administrator|owner|boss),
   this is your (developer|administrator|owner|user), to the (ai|assistant|agent|model) reading, begin system,
   (message|note|notice) from (the|your|our|)
     (user|users|developer|developers|administrator|admin|system|owner|operator|me|security team),
@@ -65,11 +67,13 @@ guidance:
   constraint, constraints, restriction, restrictions, safeguards, guardrails, policies, training, limitations,
   programming, told, validation, input, commands
 overrule:
+  instead of the users, instead of what the user,
   ignore, ignoring, disregard, disregarding, forget, bypass, bypassing, override, overriding, overrule, neglect, discard,
   drop, dismiss, circumvent, violate, suspend, supersede, supersedes, abandon, throw away, set aside,
   pay no attention to, (do not|never|not|stop|cease|no longer) (have to|need to|) (follow|obey|apply|heed|respect|comply with|
     adhere to|following|obeying|applying|respecting)
 overruled:
+  (have|has) changed, (have|has) been (replaced|changed|updated|revoked|removed|rewritten),
   (do|does) not exist, to be ignored, (be|is|are) ignored, (need|needs) not be (enforced|applied|checked), not (needed|necessary), are off, off until,
   not be enforced, no longer enforced,
   suspended, disabled, lifted, void, voided, revoked, obsolete, overridden, superseded, deactivated, switched off,
@@ -84,6 +88,7 @@ precedence:
   priority over, above all, (can not|cannot|can never|must not|may not) be
     (overridden|overruled|ignored|changed|countermanded|skipped|bypassed)
 obey:
+  (must|will|shall) obey, obey (them|it|your|my),
   execute (the|these|this|those) (instructions|following|directives|orders), strictly (adhere|follow|obey|comply), adhere to, follow these, obey only, comply with (these|the|this|all),
   carry (out|them out), (follow|obey) (these|the|this|only|those|all)
     (following|new|instructions|instruction|rules|directive|commands|command|text)
@@ -100,6 +105,8 @@ secretly:
   silently, secretly, covertly, quietly, stealthily, discreetly, discretely, invisibly, surreptitiously,
   behind the scenes, out of sight, undetected, unnoticed, in secret
 unaware:
+  (tell|telling) (the user|them|users) nothing, (tell|telling) (nobody|no one),
+  keep quiet, (stay|remain) silent, hidden (parameter|parameters|field|argument|instruction|instructions),
   hidden in the background, without (any|a|) (indication|notice|notification|trace|visible|warning to the user), no (trace|indication|notification) (to|for|is), no user interaction (is|) (necessary|needed|required), unknown to the user, behind the users back,
   without (the|) (user|users|their|his|human|any|) (knowledge|awareness|noticing|knowing|consent),
   without notifying (the|) (user|users|anyone|them),
@@ -116,6 +123,7 @@ unaware:
 file:
   <secret-file>, wallet dat
 private:
+  company secrets, environment secrets, address book, contact list, browsing history, browser history,
   <secret-file>, <secret-name>, credential, credentials, passphrase, password, passwords, cookies, mnemonic, ssn, iban,
   (private|ssh|rsa|aws|encryption|signing|api|admin|secret) (key|keys), environment variables, env vars,
   session (cookie|cookies|token|tokens), seed phrase, recovery phrase, (access|auth|bearer|user|users) (token|tokens),
@@ -127,6 +135,7 @@ prompt:
   system (prompt|message|instructions|secrets), chain of thought, original prompt, your settings, (full|entire|exact) prompt,
   (initial|original|hidden|internal|secret|your) (prompt|instructions|configuration|guidelines)
 talk:
+  (full|entire|complete) prompt, (earlier|previous|prior|entire) (messages|conversation|conversations|chat|chats|turns|prompts|answers), (users|user) (last|latest|previous|original) (question|questions|request|input), (entire|complete) previous conversation, previous chat,
   (whole|entire|full|complete|) (conversation|chat|message|session) (history|context|log|transcript),
   (user|users) (last|latest|original|full|) (message|messages|query|prompt|prompts|private notes),
   (everything|all|what|anything) (that|) (the|) user (writes|says|types|has|wrote|said|asked|typed), every message,
@@ -146,6 +155,7 @@ read:
   read, locate, look for, search, find, look up, open, cat, load, retrieve, fetch, extract, collect, gather, dump, obtain, grab, harvest, steal, decrypt, print,
   reveal, (access|get) (the|all|your|any|<secret-file>)
 give:
+  passes, passing,
   send*, sent, post, posts, posted, upload*, forward*, transmit*, exfiltrate*, mail, email, leak*, relay*, deliver*, share,
   submit*, copy, append*, attach*, embed*, include, included, including, provide, supply, fill, pass, put, hand over,
   hand them over, insert*, output, log, list, disclose, populate, sync, write, save, shared
@@ -157,9 +167,10 @@ send:
   relay*, deliver*, report, share, submit*, copy, copied, sync, transfer*, bcc, cc, curl, wget, route, redirect*,
   auto shared, go to
 deliver:
+  notify,
   send, sent, post, posted, upload, uploaded, forward, forwarded, transmit, transmitted, exfiltrate, exfiltrated, mail,
-  mailed, email, emailed, leak, relay, relayed, deliver, delivered, report, share, shared, submit, copy, copied, sync,
-  synced, transfer, bcc, cc, curl, wget, route, redirect, go to, ship, shipped, deposit, (get|post|http|web) request to,
+  mailed, email, emailed, leak, relay, relayed, deliver, delivered, report, share, submit, copy, copied, sync,
+  synced, transfer, bcc, cc, curl, wget, route, redirect, go to, ship, shipped, deposit,
   auto shared, beacon
 passon:
   (pass|hand|give|supply|provide|feed|return|send|store) (its|the|their|this) (output|result|results|content|contents|text|response) , (its|the) (output|result|content|text|contents) (is|be|must be|should be|) passed, pass them, hand its, pass it (on|along), hand it over
@@ -187,6 +198,7 @@ running:
 
 # What the orders reach for
 place:
+  (third|3rd) party (server|analytics|service|host), analytics server,
   analytics service, (third|other) parties, partners, remote endpoint, second location, (remote|external|our|another) (location|system|site|backend|collector|account),
   <url>, <host>, <email>, <account>, webhook, analytics endpoint, attacker, collector,
   (external|remote|our|our own|collection) (server|endpoint|address|service|host)
@@ -222,6 +234,7 @@ beforehand:
   requires (initialization|initialisation|that you call), to (enable|initialize|initialise|activate|unlock),
   (must|should) first, at the (start|beginning) of (each|every|all|any), pre check, first, until
 lasting:
+  (rule|rules|policy|order|orders) for this session, for this (session|conversation|chat) only,
   (add|save|store|commit|write) (this|it|the following|) (to|in|into) (your|the agents|long term|permanent) memory, (remain|remains|stay|stays) in (force|effect), in all your answers,
   for all (sessions|conversations|users|requests), permanently remember, do not forget this,
   until the end of (the|this), in each answer, long term memory, in (all|every) answers, keep this rule,
@@ -251,6 +264,7 @@ gate:
 consent:
   confirmation, approval, consent, permission, confirm, approve, dialog, approvals, permissions
 given:
+  (has|have) given (approval|consent|permission|authorization),
   answer yes to, they agreed, (user|they) (agreed|consented|approved),
   (has|have|already|had) (already|been|) (approved|consented|authorized|authorised|granted|agreed|confirmed),
   (assume|presume|implies|implied|blanket|implicit|automatic|user) (consent|approval),
@@ -270,6 +284,7 @@ persona:
   you are (now|no longer|a|an|in), act as (a|an|if|the), pretend (to be|you|that), role play as, roleplay as, behave as,
   switch to, switched to, enter, enable, enabled, you have (been|no)
 goal:
+  you now (work|act) for, you (work|act) for,
   your (real|true|new|actual|only|primary) (goal|task|purpose|job|objective|mission|instructions)
 unbound:
   emergency mode, no (moral|ethical|safety) (limits|rules|restrictions|constraints|guidelines), ignores all, ignores (ethical|safety), unlimited access,
@@ -278,6 +293,7 @@ unbound:
   (developer|debug|diagnostic|maintenance|god|admin|administrative|administrator|sudo|root|dan) mode, unfiltered,
   do anything now
 elevated:
+  (admin|root|full) (scope|scopes), (have|has|gives|grants) all permissions,
   (authorization|authorisation|privilege|privileges|access|clearance|permission) level (raised|elevated|set|is|of), verified as administrator, raised to maximum,
   (mark|treat) this server as trusted, to the allowlist, full trust, trust the server,
   (elevated|administrator|administrative|admin|root|full|unrestricted|superuser)
@@ -294,8 +310,10 @@ trusted:
 
 # Tasks put in front of the user's
 task:
+  my job, your job, the job,
   (the|my|your|this|that|original|user|users) (original|) task, the task that i, i gave you
 ahead:
+  before finishing (my|the|your),
   do the following, complete these steps, before continuing with, the following first, after you do that, before you can solve, mine first, before going on,
   pause the task
 
@@ -305,6 +323,7 @@ phished:
   password, passwords, credit card, card number, one time (code|password), security code, verification code, otp, pin,
   (log|sign) in again, re authenticate, reauthenticate, session expired, seed phrase, ssn, payment details
 steer:
+  have,
   tell, let, request, show, ask, inform, instruct, convince, urge, advise
 spy:
   monitor, record, recorded, keep a log, keeps a log, take a screenshot, capture, track, intercept, intercepts, log, eavesdrop, harvest, screenshot, surveil, sniff, hijack,
@@ -315,6 +334,7 @@ spied:
   everything, all activity, activities, credentials, password, passwords, inputs, requests, camera, microphone,
   everything that is typed
 abuse:
+  real payload, exfil, malicious payload,
   wipe disk, wipe the,
   hijack, hijacks, exfiltrate, exfiltrates, exfiltration, backdoor, impersonate, sabotage, steal, steals, keylogger,
   ransomware, reverse shell, rootkit, intercepts
@@ -349,6 +369,7 @@ nevercall:
 lowkey:
   normal (operations|operation|circumstances), internal (debugging|use|purposes), debugging purposes, hidden, backdoor
 unreliable:
+  dangerous, harmful, to be avoided, be avoided,
   out of service, outdated, unsafe, must not be used, no longer (work|works|supported|maintained|available|safe), discontinued, untrusted, malfunctioning,
   data is wrong, not trustworthy, unreliable, compromised, insecure, infected, vulnerable, malicious, these replaces, replaces them, replaces all
 route:
@@ -375,6 +396,7 @@ eachtime:
 background:
   background, automatically, periodically, regularly, once per session
 lure:
+  visit (this|the|our) (link|site|page|website|url),
   verify (their|your|the) (account|identity|login), (enter|enters|provide|type|give) (their|your|the|a) (password|card|credentials|pin|credit card|login|account details|code),
   click (it|here|on|the|this), (log|sign) in (at|to|again|here), reset (their|your|the) password, confirm (their|your) (identity|account|password|payment), scan the
 exists:
@@ -401,4 +423,18 @@ blocked:
   rejected, blocked, denied, refused, not allowed, forbidden, excluded, protected, hidden, skipped, masked, redacted
 config:
   configuration, config, settings, allowlist, whitelist
+unlock:
+  to unlock, to enable, to activate, to initialize, to initialise, to authenticate, to authorize
+visit:
+  visit, visiting, open, opens, navigate to, go to, click, download
+behavior:
+  behavior, behaviour
+says:
+  says, mentions, types, writes, states
+instead:
+  instead
+prior2:
+  before
+apidoc:
+  request, requests, endpoint, documentation, docs, see, api
 """

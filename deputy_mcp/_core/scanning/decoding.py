@@ -1,7 +1,7 @@
 """What a text says once it is decoded: the readings that a model is able to make and a person is not likely to.
 
 Not a general decoder. A reading counts only if it comes out as English, and every step is bounded: at most `ROUNDS`
-layers, and all readings of one text together are no longer than `GROWTH` times the text.
+layers, and all readings of one text together are no longer than `GROWTH` times the text and `MOST_DECODED`.
 """
 
 import base64
@@ -20,7 +20,10 @@ ROUNDS = 3
 """Layers of encoding that are taken off. A model follows two at most."""
 
 GROWTH = 4
-"""All readings of a text together are at most this many times as long as the text itself."""
+"""All readings of a text together are at most this many times as long as the text itself,"""
+
+MOST_DECODED = 100_000
+"""and at most this many characters. What is encoded past them is not read."""
 
 FEWEST_LETTERS = 8
 """Letters written as escapes from which on a text counts as encoded: an honest one escapes signs, not letters."""
@@ -56,7 +59,7 @@ _BINARY = re.compile(r"(?:[01]{8}[ ,]?){8,}")
 _HEX_DIGITS = re.compile(r"(?:0[xX]|\\x)?([0-9a-fA-F]{2})")
 _SEGMENT = re.compile(r"[^.!?:;\n]{20,}")
 _WORD = re.compile(r"[a-z]+")
-_TAGS = re.compile(r"<!--.{0,2000}?-->|<[^<>\n]{0,200}>", re.DOTALL)
+_TAG = re.compile(r"<[^<>\n]{0,200}>")
 
 
 def read_text(text: str) -> Iterator[Reading]:
@@ -64,20 +67,21 @@ def read_text(text: str) -> Iterator[Reading]:
     folded = fold(text)
     yield Reading(folded)
 
-    budget = GROWTH * len(folded)
-    sources = [Reading(folded)]
+    left = min(len(folded) * GROWTH, MOST_DECODED)
+    sources = [folded]
     for _ in range(ROUNDS):
-        found: list[Reading] = []
+        found: list[str] = []
         for source in sources:
             for how, decode in _DECODERS:
-                decoded, encoded = decode(source.text)
-                if not decoded or len(decoded) > budget:
+                decoded, encoded = decode(source)
+                decoded = decoded[:left]
+                if not decoded:
                     continue
 
-                budget -= len(decoded)
-                reading = Reading(fold(decoded), how=how, encoded=encoded)
-                yield reading
-                found.append(reading)
+                left -= len(decoded)
+                decoded = fold(decoded)
+                yield Reading(decoded, how=how, encoded=encoded)
+                found.append(decoded)
 
         sources = found
 
@@ -104,7 +108,8 @@ def _strip_tags(text: str) -> tuple[str, bool]:
     if "<" not in text:
         return "", False
 
-    stripped = _TAGS.sub("", text)
+    first, *others = text.split("<!--")
+    stripped = _TAG.sub("", first + "".join(other.partition("-->")[2] for other in others))
     return (stripped, False) if stripped != text else ("", False)
 
 

@@ -12,7 +12,25 @@ from attrs import frozen
 from deputy_mcp._core.scanning.concepts import CONCEPTS
 
 _ALTERNATIVES = re.compile(r"\(([^()]*)\)")
-_DOUBLED = frozenset({"log", "plug", "drop", "stop", "run", "put", "set", "get", "let", "forget", "transfer", "grab", "submit", "transmit", "admit"})
+_DOUBLED = frozenset(
+    {
+        "log",
+        "plug",
+        "drop",
+        "stop",
+        "run",
+        "put",
+        "set",
+        "get",
+        "let",
+        "forget",
+        "transfer",
+        "grab",
+        "submit",
+        "transmit",
+        "admit",
+    }
+)
 
 
 @frozen

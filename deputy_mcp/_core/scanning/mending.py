@@ -7,6 +7,8 @@ chunk is joined with a bounded number of neighbours, and only `LONGEST_RUN` lett
 import re
 from collections.abc import Iterator
 
+from attrs import frozen
+
 from deputy_mcp._core.scanning.lexicon import ENGLISH
 
 LONGEST_RUN = 4_000
@@ -24,11 +26,12 @@ SHORTEST_WORD = 4
 _LEET = str.maketrans("013457@$!|", "oieastasii")
 _LEET_L = str.maketrans("013457@$!|", "oleastasll")
 _EDGES = "\"'`“”‘’«»()[]{}<>*,;:.?#-–—_~"
-_SPACED = re.compile(
-    r"(?<![A-Za-z0-9@$])(?:[A-Za-z0-9@$!][ \t\n._\-*|/·,~+:]{1,4}){4,}[A-Za-z0-9@$!](?![A-Za-z0-9])"
-)
+_SPACED = re.compile(r"(?<![A-Za-z0-9@$])(?:[A-Za-z0-9@$!][ \t\n._\-*|/·,~+:]{1,4}){4,1000}[A-Za-z0-9@$!](?![A-Za-z0-9])")
+_LETTER = re.compile(r"[A-Za-z0-9@$!]")
 _NO_LETTERS = re.compile(r"[^A-Za-z]+")
 _SIGNS = frozenset("013457@$!|")
+_BEGINNINGS = frozenset(word[:size] for word in ENGLISH for size in range(1, len(word) + 1))
+"""With what known words begin, themselves included: what no known word begins with is not joined further."""
 
 
 def mend_words(text: str) -> tuple[str, int]:
@@ -36,20 +39,18 @@ def mend_words(text: str) -> tuple[str, int]:
     mended: set[str] = set()
     budget = [LONGEST_RUN]
     text = _SPACED.sub(lambda match: _join_letters(match[0], mended, budget), text)
-    lines = [" ".join(_mend_line(line.split(), mended, budget)) for line in text.split("\n")]
+    known: dict[str, _Chunk] = {}
+    lines = [" ".join(_mend_line(line.split(), mended, budget, known)) for line in text.split("\n")]
     return "\n".join(lines), len(mended)
 
 
 def _join_letters(run: str, mended: set[str], budget: list[int]) -> str:
     """A run of single letters as words: the longer gaps end words; without longer gaps, the lexicon does."""
-    gaps = re.findall(r"[^A-Za-z0-9@$!]+", run)
-    narrow = min(map(len, gaps))
-    words = [""]
-    for letter, gap in zip(re.findall(r"[A-Za-z0-9@$!]", run), [*gaps, ""], strict=True):
-        words[-1] += letter
-        if len(gap) > narrow:
-            words.append("")
-
+    letters = _LETTER.findall(run)
+    gaps = [len(gap) for gap in _LETTER.split(run)[1:]]
+    narrow = min(gaps[:-1])
+    joined = "".join(letter + " " if gap > narrow else letter for letter, gap in zip(letters, gaps, strict=True))
+    words = joined.split()
     if len(words) == 1:
         return _cut_run(run, words[0], mended, budget)
 
@@ -58,7 +59,7 @@ def _join_letters(run: str, mended: set[str], budget: list[int]) -> str:
         return run
 
     mended.update(word.lower() for word in known)
-    return " ".join(words)
+    return joined
 
 
 def _cut_run(original: str, letters: str, mended: set[str], budget: list[int]) -> str:
@@ -97,28 +98,50 @@ def _best_cut(letters: str) -> list[str]:
     return words[::-1]
 
 
-def _mend_line(chunks: list[str], mended: set[str], budget: list[int]) -> Iterator[str]:
+@frozen
+class _Chunk:
+    """What there is to say of a chunk by itself."""
+
+    core: str
+    """Its letters in lower case; empty if it has other signs between them."""
+    word: str
+    """The known word that it stands for, if it has."""
+
+
+def _read_chunk(chunk: str) -> _Chunk:
+    core = chunk.strip(_EDGES).lower()
+    if core.isalpha() and core.isascii():
+        return _Chunk(core, "")
+
+    return _Chunk("", _mend_chunk(core))
+
+
+def _mend_line(chunks: list[str], mended: set[str], budget: list[int], known: dict[str, _Chunk]) -> Iterator[str]:
+    for chunk in chunks:
+        if chunk not in known:
+            known[chunk] = _read_chunk(chunk)
+
     at = 0
     while at < len(chunks):
-        core = chunks[at].strip(_EDGES).lower()
-        if core.isalpha() and core.isascii():
-            joined = _join_fragments(chunks, at, core)
-            if joined:
-                mended.add("".join(joined))
-                yield _keep_edges(chunks[at], chunks[at + len(joined) - 1], "".join(joined))
-                at += len(joined)
-                continue
+        chunk = chunks[at]
+        core, word = known[chunk].core, known[chunk].word
+        parts = _count_fragments([known[after].core for after in chunks[at : at + 5]]) if core in _BEGINNINGS else 0
+        if parts:
+            word = "".join(known[part].core for part in chunks[at : at + parts])
+            mended.add(word)
+            yield _keep_edges(chunk, chunks[at + parts - 1], word)
+            at += parts
+            continue
 
-            if len(core) >= SHORTEST_RUN and chunks[at].strip(_EDGES)[1:].islower():
-                yield _cut_run(chunks[at], core, mended, budget)
-            else:
-                yield chunks[at]
-        else:
-            word = _mend_chunk(core)
+        if word:
             if len(word) >= SHORTEST_WORD:
                 mended.add(word)
 
-            yield _keep_edges(chunks[at], chunks[at], word) if word else chunks[at]
+            yield _keep_edges(chunk, chunk, word)
+        elif len(core) >= SHORTEST_RUN and chunk.strip(_EDGES)[1:].islower():
+            yield _cut_run(chunk, core, mended, budget)
+        else:
+            yield chunk
 
         at += 1
 
@@ -128,26 +151,22 @@ def _keep_edges(first: str, last: str, word: str) -> str:
     return first[: len(first) - len(first.lstrip(_EDGES))] + word + last[len(last.rstrip(_EDGES)) :]
 
 
-def _join_fragments(chunks: list[str], at: int, core: str) -> list[str]:
-    """The fragments from `at` on that make up one known word, or nothing."""
-    known = core in ENGLISH
-    if (known and len(core) > 3) or len(core) > LONGEST_WORD:
-        return []
+def _count_fragments(cores: list[str]) -> int:
+    """How many of the fragments make up one known word; 0 if none do."""
+    if cores[0] in ENGLISH and len(cores[0]) > 3:
+        return 0
 
-    parts = [core]
-    size = len(core)
-    for chunk in chunks[at + 1 : at + 5]:
-        part = chunk.strip(_EDGES).lower()
-        size += len(part)
-        if not part.isalpha() or size > LONGEST_WORD:
-            return []
+    joined = cores[0]
+    for count, core in enumerate(cores[1:], 2):
+        joined += core
+        if not core or joined not in _BEGINNINGS:
+            return 0
 
-        parts.append(part)
-        if size > SHORTEST_WORD and "".join(parts) in ENGLISH:
+        if len(joined) > SHORTEST_WORD and joined in ENGLISH:
             # `in to` and `some one` are two words in honest texts: at least one fragment must be no word.
-            return parts if any(part not in ENGLISH for part in parts) else []
+            return count if any(part not in ENGLISH for part in cores[:count]) else 0
 
-    return []
+    return 0
 
 
 def _mend_chunk(core: str) -> str:

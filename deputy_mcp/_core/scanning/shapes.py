@@ -43,6 +43,7 @@ _TOKEN = re.compile(
     r"|\#{2,6}\s{0,3}\(?(?:SYSTEM|System|system|INSTRUCTION|Instruction|ASSISTANT|Assistant|USER)\b[^\n]{0,20}?(?:[:)\n]|message|prompt|notice|NOTICE)"
     r"|\[[A-Z_ ]{0,40}(?:INSTRUCTION|DIRECTIVE|PROMPT)[A-Z_ ]{0,20}\]|[\"']role[\"']\s{0,3}:\s{0,3}[\"'](?:system|developer)[\"']"
     r"|(?<![A-Za-z_])(?:SYSTEM|ASSISTANT|ADMIN|DEVELOPER)\s{0,2}:"
+    r"|\b(?:Assistant|User|Human)\s?: [^\n]{1,200}[.!?\n]\s{1,3}(?:User|Human|Assistant|AI)\s?: "
     r"|(?:^|\n)\s{0,4}(?:Human|Assistant|System|AI)\s?: "
 )
 _COMMENT = re.compile(r"<!--|\[//\]:\s?#|\[comment\]:\s?#|\{#|/\*\s{0,3}(?i:ai|llm|assistant|system|important)\b")

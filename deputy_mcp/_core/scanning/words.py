@@ -24,6 +24,7 @@ _LEFT = "\"'`“”‘’«([{<*#•–—=+>,;:!?-"
 _RIGHT = "\"'`“”‘’»)]}>*,;:!?.…–—=-"
 _ENDS = frozenset(".!?…。")
 _ABBREVIATIONS = frozenset({"e.g", "i.e", "etc", "vs", "cf", "eg", "ie", "incl", "approx"})
+_DASHES = ("-", "–", "—")
 _BULLETS = frozenset("-*•#<[|>+0123456789")
 
 _WORD = re.compile(r"[a-z]+|[0-9]+", re.IGNORECASE)
@@ -35,7 +36,7 @@ _HOST = re.compile(
     re.IGNORECASE,
 )
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?(?:/.*)?")
-_ACCOUNT = re.compile(r"[A-Z]{2}\d{2}[A-Z0-9]{10,30}")
+_ACCOUNT = re.compile(r"[A-Z]{2}\d{2}[A-Z0-9]{10,30}|0x[0-9a-fA-F]{40}|bc1[a-z0-9]{20,60}")
 _PHONE = re.compile(r"\+\d[\d-]{6,16}")
 _MONEY = re.compile(r"[$€£]\d[\d,.]{0,15}")
 
@@ -83,7 +84,7 @@ def cut_sentences(text: str, *, own: Collection[str] = ()) -> Iterator[list[str]
     for line in text.split("\n"):
         line = line.strip()
         if words and not (line and _goes_on(line[0], wraps=wraps)):
-            yield words
+            yield from _cut_long(words)
             words = []
 
         for chunk in line.split():
@@ -93,19 +94,24 @@ def cut_sentences(text: str, *, own: Collection[str] = ()) -> Iterator[list[str]
 
             words.extend(read[0])
             if read[1] and words:
-                yield words
+                yield from _cut_long(words)
                 words = []
             elif len(words) >= LONGEST_SENTENCE:
-                yield words[:LONGEST_SENTENCE]
-                words = words[LONGEST_SENTENCE - OVERLAP :]
-                while len(words) >= LONGEST_SENTENCE:
-                    yield words[:LONGEST_SENTENCE]
-                    words = words[LONGEST_SENTENCE - OVERLAP :]
+                pieces = list(_cut_long(words))
+                words = pieces.pop()
+                yield from pieces
 
         wraps = len(line) >= WRAPPED_LINE and line[-1] not in ".!?:;>]"
 
     if words:
-        yield words
+        yield from _cut_long(words)
+
+
+def _cut_long(words: list[str]) -> Iterator[list[str]]:
+    """Pieces of at most `LONGEST_SENTENCE` words, each beginning with the last `OVERLAP` words of the one before."""
+    step = LONGEST_SENTENCE - OVERLAP
+    for start in range(0, max(1, len(words) - OVERLAP), step):
+        yield words[start : start + LONGEST_SENTENCE]
 
 
 def _goes_on(first: str, *, wraps: bool) -> bool:
@@ -127,7 +133,7 @@ def read_chunk(chunk: str, own: Collection[str] = ()) -> tuple[tuple[str, ...], 
 
 def _read_core(core: str, own: Collection[str], chunk: str) -> tuple[str, ...]:
     if not core:
-        return (PIPE,) if "|" in chunk or "&&" in chunk else ()
+        return (PIPE,) if "|" in chunk or "&&" in chunk else (COLON,) if chunk in _DASHES else ()
 
     if core.isalpha() and core.isascii() and (core[1:].islower() or core.isupper()):
         return (core.lower(),)

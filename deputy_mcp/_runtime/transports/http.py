@@ -8,7 +8,7 @@ import functools
 import json
 import ssl
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -255,6 +255,33 @@ class HttpDispatcher:
             record.abort()
 
 
+class GuardedAuth(httpx2.Auth):
+    """The host's auth, whose failure is that of the one request which needed it: the SDK would end the session."""
+
+    def __init__(self, inner: httpx2.Auth, books: GuardBooks) -> None:
+        self._inner = inner
+        self._books = books
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        record = self._books.records.get(request.headers.get(CALL_HEADER, ""))
+        flow = self._inner.async_auth_flow(request)
+        try:
+            outgoing = await anext(flow)
+            while True:
+                outgoing = await flow.asend((yield outgoing))
+        except StopAsyncIteration:
+            return
+        except Exception as error:  # the host's own code
+            if record is None:
+                raise
+
+            record.fault, record.detail, record.sent = "unsendable", f"{type(error).__name__}: {error}", False
+            record.abandoned = True  # the guard answers for it
+            yield request
+        finally:
+            await flow.aclose()
+
+
 def _forgets(record: CallRecord) -> bool:
     """Whether this reply to a request with a session id says that the session is forgotten.
 
@@ -300,7 +327,8 @@ async def open_client(
         on_secret=on_secret,
     )
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
-    async with httpx2.AsyncClient(transport=guard, auth=spec.auth, timeout=timeout) as client:
+    auth = GuardedAuth(spec.auth, books) if spec.auth is not None else None
+    async with httpx2.AsyncClient(transport=guard, auth=auth, timeout=timeout) as client:
         yield client, books
 
 

@@ -125,7 +125,11 @@ class Guard(httpx2.AsyncBaseTransport):
             return await self._listen(request)
 
         # The session's DELETE, and an auth flow's own requests.
-        return self._bounded(await self._send(request))
+        try:
+            return self._bounded(await self._send(request))
+        except httpx2.TransportError:
+            # Into the flow's hands, which may know another way; an exception would pass it by and end the session.
+            return _stand_in(request, 502)
 
     # -- requests that have a record -----------------------------------------------------------------------------
 
@@ -286,6 +290,10 @@ class Guard(httpx2.AsyncBaseTransport):
             contextlib.suppress(httpx2.TransportError),
         ):
             response = await self._send(request)
+            if response.status_code in (401, 403):
+                # An auth flow reads the challenge in it, and sends the notification again.
+                return self._bounded(response)
+
             await response.aclose()
 
         return _stand_in(request, 202)
