@@ -80,7 +80,7 @@ class _AgentCaller:
         progress: Progress | None,
         retry: bool,
     ) -> ToolResult:
-        self._agent._count(handle)
+        self._count(handle)
         current = self._current(handle)
         return await self._reading(
             handle,
@@ -89,10 +89,20 @@ class _AgentCaller:
             ),
         )
 
+    def _count(self, handle: McpTool) -> None:
+        try:
+            self._agent._count(handle)
+        except PermissionDeniedError as error:
+            connection = _connection_behind(self.original)
+            if connection is not None:
+                connection.note_refusal(handle.server, handle.tool, error)
+
+            raise
+
     async def resume(
         self, handle: McpTool, connection: McpConnection, ticket: str
     ) -> ToolResult | ResourceResult | PromptResult:
-        self._agent._count(handle)
+        self._count(handle)
         return await self._reading(handle, connection.resume(ticket, handle=self._current(handle)))
 
     async def _reading(self, handle: McpTool, call: Awaitable[R]) -> R:

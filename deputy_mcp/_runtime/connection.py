@@ -236,8 +236,12 @@ class McpConnection:
         try:
             yield
         except RefusedError as error:
-            self._recorder.note("refusal", server=server, tool=tool, error_code=error.code, outcome=error.outcome)
+            self.note_refusal(server, tool, error)
             raise
+
+    def note_refusal(self, server: str, tool: str | None, error: RefusedError) -> None:
+        """Journal a refusal that was said before the gate, here or by an agent."""
+        self._recorder.note("refusal", server=server, tool=tool, error_code=error.code, outcome=error.outcome)
 
     def _check_open(self) -> None:
         if self._owner is None:

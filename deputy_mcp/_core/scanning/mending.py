@@ -26,7 +26,9 @@ SHORTEST_WORD = 4
 _LEET = str.maketrans("013457@$!|", "oieastasii")
 _LEET_L = str.maketrans("013457@$!|", "oleastasll")
 _EDGES = "\"'`“”‘’«»()[]{}<>*,;:.?#-–—_~"
-_SPACED = re.compile(r"(?<![A-Za-z0-9@$])(?:[A-Za-z0-9@$!][ \t\n._\-*|/·,~+:]{1,4}){4,1000}[A-Za-z0-9@$!](?![A-Za-z0-9])")
+_SPACED = re.compile(
+    r"(?<![A-Za-z0-9@$])(?:[A-Za-z0-9@$!][ \t\n._\-*|/·,~+:]{1,4}){4,1000}[A-Za-z0-9@$!](?![A-Za-z0-9])"
+)
 _LETTER = re.compile(r"[A-Za-z0-9@$!]")
 _NO_LETTERS = re.compile(r"[^A-Za-z]+")
 _SIGNS = frozenset("013457@$!|")

@@ -38,8 +38,10 @@ class Pattern:
     """Parts that must all hold."""
 
     parts: tuple[Part, ...]
+    needs: frozenset[str]
+    """Concepts without any of which in the sentence it cannot hold."""
     key: str
-    """The concept by which the pattern is looked up: without it in the sentence it cannot hold."""
+    """The one of them by which the pattern is looked up."""
 
 
 def compile_pattern(source: str, sizes: Mapping[str, int]) -> Pattern:
@@ -58,8 +60,8 @@ def compile_pattern(source: str, sizes: Mapping[str, int]) -> Pattern:
         else:
             parts[-1] = _grow(parts[-1], word, sizes)
 
-    here = [name for part in parts if not part.near and not part.absent for name in part.concepts]
-    return Pattern(tuple(parts), key=min(here, key=sizes.__getitem__))
+    here = frozenset(name for part in parts if not part.near and not part.absent for name in part.concepts)
+    return Pattern(tuple(parts), needs=here, key=min(sorted(here), key=sizes.__getitem__))
 
 
 def _grow(part: Part, word: str, sizes: Mapping[str, int]) -> Part:
@@ -73,6 +75,9 @@ def _grow(part: Part, word: str, sizes: Mapping[str, int]) -> Part:
 def holds(pattern: Pattern, sentences: Sequence[Bits], index: int) -> bool:
     """Whether the pattern holds at the sentence of that index."""
     here = sentences[index]
+    if not pattern.needs <= here.keys():
+        return False
+
     for part in pattern.parts:
         if part.near:
             around = sentences[max(0, index - NEIGHBOURS) : index + NEIGHBOURS + 1]

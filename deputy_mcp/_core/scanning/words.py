@@ -14,63 +14,77 @@ LONGEST_SENTENCE = 256
 OVERLAP = 32
 """Words that two pieces of one long run share; more than any pattern spans."""
 
-LONGEST_CHUNK = 300
+LONGEST_SHAPE = 300
 """Characters of a chunk that are looked at for its shape; its words are read to the end."""
 
 WRAPPED_LINE = 40
 """A line at least this long without an end mark goes on in the next line."""
 
+MOST_IDENTIFIER_WORDS = 5
+"""Nobody names a tool with more words; a sentence may be written that way: `ignore_all_previous_instructions_and_go`."""
+
+URL, HOST, EMAIL, ACCOUNT, MONEY, PATH = "<url>", "<host>", "<email>", "<account>", "<money>", "<path>"
+SECRET_FILE, SECRET_NAME, IDENTIFIER, OWN = "<secret-file>", "<secret-name>", "<identifier>", "<own>"
+ASSIGNMENT, SUBSTITUTION, PIPE, PLACEHOLDER, COLON = (
+    "<assignment>",
+    "<substitution>",
+    "<pipe>",
+    "<placeholder>",
+    "<colon>",
+)
+SHAPES = frozenset(
+    {URL, HOST, EMAIL, ACCOUNT, MONEY, PATH, SECRET_FILE, SECRET_NAME, IDENTIFIER, OWN, ASSIGNMENT, SUBSTITUTION, PIPE}
+    | {PLACEHOLDER, COLON, "<start>"}
+)
+"""Every word that stands for a shape."""
+
 _LEFT = "\"'`“”‘’«([{<*#•–—=+>,;:!?-"
 _RIGHT = "\"'`“”‘’»)]}>*,;:!?.…–—=-"
 _ENDS = frozenset(".!?…。")
 _ABBREVIATIONS = frozenset({"e.g", "i.e", "etc", "vs", "cf", "eg", "ie", "incl", "approx"})
-_DASHES = ("-", "–", "—")
+_DASHES = frozenset("-–—")
 _BULLETS = frozenset("-*•#<[|>+0123456789")
 
-_WORD = re.compile(r"[a-z]+|[0-9]+", re.IGNORECASE)
+_WORD = re.compile(r"[a-z]+|[0-9]+")
 _HUMPS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _CAMEL = re.compile(r"[a-z][A-Z]")
-_HOST = re.compile(
-    r"(?:[a-z0-9-]{1,63}\.){1,6}(?:com|net|org|io|ai|app|dev|co|sh|me|info|xyz|ru|cn|tk|link|site|online|example|test"
-    r"|invalid|internal|local|cloud|biz|top)(?::\d{1,5})?(?:[/?].*)?",
-    re.IGNORECASE,
+_CONTRACTIONS = {"s": "", "re": "are", "ll": "will", "ve": "have", "d": "would", "m": "am"}
+_NEGATED = {"ca": "can", "wo": "will", "sha": "shall"}
+
+_DOMAINS = (
+    "com|net|org|io|ai|app|dev|co|sh|me|info|xyz|ru|cn|tk|link|site|online|example|test|invalid|internal|local|cloud|biz|top"
 )
-_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?(?:/.*)?")
-_ACCOUNT = re.compile(r"[A-Z]{2}\d{2}[A-Z0-9]{10,30}|0x[0-9a-fA-F]{40}|bc1[a-z0-9]{20,60}")
-_PHONE = re.compile(r"\+\d[\d-]{6,16}")
-_MONEY = re.compile(r"[$€£]\d[\d,.]{0,15}")
-
-SECRET_FILES = (
-    ".ssh", "id_rsa", "id_ed25519", "id_ecdsa", "id_dsa", "authorized_keys", "known_hosts", ".env", ".aws", ".netrc", ".npmrc",
-    ".pypirc", ".pgpass", ".gnupg", ".git-credentials", ".kube/config", ".docker/config", "mcp.json", "mcp_config",
-    "claude_desktop_config", ".cursor", ".claude", "/etc/passwd", "/etc/shadow", "/etc/sudoers", "etc/hosts", "credentials.json",
-    "credentials.y", "secrets.", "wallet.dat", "keychain", "cookies.sqlite", "login data", ".bash_history", ".zsh_history",
-    ".github_token", "private_key", "private.key", ".pem", "/.config/gcloud",
-)  # fmt: skip
-"""What the path of a file with secrets in it holds somewhere."""
-
-SECRET_WORDS = ("password", "passwd", "credential", "secret", "token")
-"""What the name of such a file holds, in a path of a file system; `/oauth/token` is one of an API."""
-
-_ROOTS = ("~", "/etc/", "/home/", "/root/", "/var/", "/tmp/", "/run/", "/users/", "c:\\", "./", "%", "$")
-
-SECRET_PARTS = frozenset(
-    "password passwd passphrase secret secrets credential credentials token apikey privatekey cookie cookies rsa ssh"
-    " keychain wallet mnemonic".split()
+# Tried in this order on the head of a chunk; every quantifier is bounded or runs over one class to the end.
+_SHAPE = re.compile(
+    r"(?P<url>[^\s:]{0,40}://)"
+    r"|(?P<email>[^\s@/]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,5})"
+    rf"|(?P<host>(?:(?:[A-Za-z0-9-]{{1,63}}\.){{1,6}}(?:{_DOMAINS})|\d{{1,3}}(?:\.\d{{1,3}}){{3}})(?::\d{{1,5}})?(?:[/?].*)?$)"
+    r"|(?P<account>(?:[A-Z]{2}\d{2}[A-Z0-9]{10,30}|0x[0-9a-fA-F]{40}|bc1[a-z0-9]{20,60}|\+\d[\d-]{6,16})$)"
+    r"|(?P<money>[$€£]\d)"
+    r"|(?P<path>~?/|\.{1,2}/|[A-Za-z]:\\|%[A-Z]{1,20}%|\.?[\w.-]{0,60}[/\\]|\.?[\w*-]{0,60}\.[A-Za-z]\w{0,20}$)"
 )
-"""Parts of an identifier that stands for a secret. `key` counts only after `api`, `private`, `ssh`, `access` or `admin`."""
 
-_KEY_KINDS = frozenset({"api", "private", "ssh", "access", "admin", "secret", "signing", "encryption"})
+_SECRET_FILE = re.compile(
+    r"\.ssh\b|id_(?:rsa|dsa|ed25519|ecdsa)|authorized_keys|known_hosts|(?<![\w.])\.env\b|\.aws\b|\.netrc|\.npmrc|\.pypirc|\.pgpass"
+    r"|\.gnupg|\.git-credentials|\.kube/config|\.docker/config|mcp\.json|mcp_config|claude_desktop_config|\.cursor\b|\.claude\b"
+    r"|/etc/(?:passwd|shadow|sudoers|hosts)|wallet\.dat|keychain|cookies\.sqlite|\.(?:bash|zsh)_history|\.github_token"
+    r"|private[_.]key|\.pem\b|\.config/gcloud|(?:credentials|secrets?)\.(?:json|ya?ml|toml|txt|env|csv|py|db|ini)"
+)
+_SECRET_PATH = re.compile(
+    r"(?:~|/(?:etc|home|root|var|tmp|run|users)/|[a-z]:\\|\.{1,2}/|%|.{0,200}/\.).{0,250}(?:password|passwd|credential|secret|token)"
+)
+"""In a path of a file system such a name is a file of secrets; `/oauth/token` is a path of an API."""
 
-URL, HOST, EMAIL, PATH, SECRET_FILE = "<url>", "<host>", "<email>", "<path>", "<secret-file>"
-IDENTIFIER, SECRET_NAME, OWN = "<identifier>", "<secret-name>", "<own>"
-ASSIGNMENT, COLON = "<assignment>", "<colon>"
-SUBSTITUTION, PIPE, ACCOUNT, MONEY, PLACEHOLDER = "<substitution>", "<pipe>", "<account>", "<money>", "<placeholder>"
+_SECRET_PARTS = frozenset(
+    "password passwd passphrase secret secrets credential credentials token tokens apikey privatekey cookie cookies rsa"
+    " ssh keychain wallet mnemonic".split()
+)
+_KEYS_TO_SECRETS = frozenset({"api", "private", "ssh", "access", "admin", "secret", "signing", "encryption"})
 
 
 def name_words(name: str) -> list[str]:
     """The words of an identifier in any case style, in lower case: `getUserToken` → get user token."""
-    return [match[0].lower() for match in _HUMPS.finditer(name)]
+    return [word.lower() for word in _HUMPS.findall(name)]
 
 
 def cut_sentences(text: str, *, own: Collection[str] = ()) -> Iterator[list[str]]:
@@ -90,10 +104,10 @@ def cut_sentences(text: str, *, own: Collection[str] = ()) -> Iterator[list[str]
         for chunk in line.split():
             read = known.get(chunk)
             if read is None:
-                read = known[chunk] = read_chunk(chunk, own)
+                read = known[chunk] = _read_chunk(chunk, own)
 
             words.extend(read[0])
-            if read[1] and words:
+            if read[1]:
                 yield from _cut_long(words)
                 words = []
             elif len(words) >= LONGEST_SENTENCE:
@@ -107,6 +121,11 @@ def cut_sentences(text: str, *, own: Collection[str] = ()) -> Iterator[list[str]
         yield from _cut_long(words)
 
 
+def _goes_on(first: str, *, wraps: bool) -> bool:
+    """Whether a line that begins with `first` goes on with the sentence of the line before."""
+    return first.islower() or (first not in _BULLETS and (wraps or first in "('\"`"))
+
+
 def _cut_long(words: list[str]) -> Iterator[list[str]]:
     """Pieces of at most `LONGEST_SENTENCE` words, each beginning with the last `OVERLAP` words of the one before."""
     step = LONGEST_SENTENCE - OVERLAP
@@ -114,147 +133,118 @@ def _cut_long(words: list[str]) -> Iterator[list[str]]:
         yield words[start : start + LONGEST_SENTENCE]
 
 
-def _goes_on(first: str, *, wraps: bool) -> bool:
-    return first.islower() or (first not in _BULLETS and (wraps or first in "('\"`"))
-
-
-def read_chunk(chunk: str, own: Collection[str] = ()) -> tuple[tuple[str, ...], bool]:
+def _read_chunk(chunk: str, own: Collection[str]) -> tuple[tuple[str, ...], bool]:
     """The words of one chunk without white space, and whether it ends a sentence."""
-    if chunk.isalpha() and chunk.isascii() and (chunk[1:].islower() or chunk.isupper()):
+    if _is_word(chunk):
         return (chunk.lower(),), False
 
-    core = chunk.lstrip(_LEFT).rstrip(_RIGHT)
-    start = chunk.find(core)
-    tail = chunk[start + len(core) :]
-    words = _read_core(core, own, chunk)
-    ends = not _ENDS.isdisjoint(tail) and core.lower() not in _ABBREVIATIONS
-    return ((*words, COLON) if core and ":" in tail else words), ends and bool(core)
-
-
-def _read_core(core: str, own: Collection[str], chunk: str) -> tuple[str, ...]:
+    core = chunk.lstrip(_LEFT)
+    start = len(chunk) - len(core)
+    core = core.rstrip(_RIGHT)
     if not core:
-        return (PIPE,) if "|" in chunk or "&&" in chunk else (COLON,) if chunk in _DASHES else ()
+        return _read_signs(chunk), False
 
-    if core.isalpha() and core.isascii() and (core[1:].islower() or core.isupper()):
+    tail = chunk[start + len(core) :]
+    words = _read_core(core, chunk[: start + LONGEST_SHAPE], own)
+    ends = not _ENDS.isdisjoint(tail) and core.lower() not in _ABBREVIATIONS
+    return ((*words, COLON) if ":" in tail else words), ends
+
+
+def _is_word(text: str) -> bool:
+    return text.isalpha() and text.isascii() and (text[1:].islower() or text.isupper() or len(text) == 1)
+
+
+def _read_signs(chunk: str) -> tuple[str, ...]:
+    if "|" in chunk or "&&" in chunk:
+        return (PIPE,)
+
+    return (COLON,) if chunk in _DASHES else ()
+
+
+def _read_core(core: str, chunk: str, own: Collection[str]) -> tuple[str, ...]:
+    """The words of a chunk without the punctuation around it. `chunk` is the head with it: quotes and braces tell."""
+    if _is_word(core):
         return (core.lower(),)
 
-    if "$(" in chunk or "${" in chunk[:2]:
-        before, _, inner = chunk.partition("$")
-        rest = read_chunk(inner.lstrip("({"), own)[0] if "$(" not in inner[:LONGEST_CHUNK] else ()
-        return (*_plain_words(before), SUBSTITUTION, *rest)
+    if core.isalnum() and not _CAMEL.search(core, 0, LONGEST_SHAPE) and not core.isupper():
+        return tuple(_WORD.findall(core.lower()))
 
-    if "&&" in core or core.startswith("|"):
+    if "$(" in chunk:
+        before, _, inside = core.partition("(") if "(" in core else ("", "", core)
+        return (*_plain_words(before), SUBSTITUTION, *_read_chunk(inside.replace("$", "").replace("(", " "), own)[0])
+
+    if "&&" in core or core[0] == "|":
         return (PIPE, *_plain_words(core))
 
-    return _read_shape(core, own, chunk)
+    shape = _SHAPE.match(core[:LONGEST_SHAPE])
+    words = _read_shape(shape.lastgroup, core, chunk) if shape else ()
+    return words or _read_identifier(core, chunk, own)
 
 
-def _read_shape(core: str, own: Collection[str], chunk: str) -> tuple[str, ...]:  # noqa: PLR0911 - one line a shape
-    head = core[:LONGEST_CHUNK]
-    lower = head.lower()
-    if "://" in head:
-        return (*_plain_words(head[: head.index("://")].rpartition("=")[0]), URL)
-
-    if "@" in head and "." in head.rpartition("@")[2] and not head.startswith("@"):
-        return (EMAIL,)
-
-    if (head[0] in "/~.$%" or "/" in head or "\\" in head or "." in head) and (
-        "/" in chunk or "\\" in chunk or chunk.lstrip("'\"`([{<").startswith(".") or _is_file(lower)
-    ):
-        if _is_secret_file(lower) or (chunk.lstrip("'\"`([{<")[:4].lower() == ".env"):
+def _read_shape(kind: str | None, core: str, chunk: str) -> tuple[str, ...]:
+    if kind == "path":
+        # The dot of `.env` and the dots of `../` may have been taken for punctuation.
+        path = chunk.lstrip("'\"`([{<,*").lower()
+        if _SECRET_FILE.search(path) or _SECRET_PATH.match(path):
             return (SECRET_FILE,)
 
-        if _HOST.fullmatch(head):
-            return (HOST,)
+        return (PATH,) if path.startswith(("/", "~/", "./", "../")) else ()
 
-        if head[0] in "/~" or chunk.lstrip("'\"`([{<")[:2] in ("./", "..", "~/"):
-            return (PATH,)
+    if kind == "url":
+        return (*_plain_words(core[:LONGEST_SHAPE].partition("://")[0].rpartition("=")[0]), URL)
 
-    if _ADDRESS.fullmatch(head) or ("." in head and _HOST.fullmatch(head)):
-        return (HOST,)
-
-    if _ACCOUNT.fullmatch(head):
-        return (ACCOUNT,)
-
-    if _PHONE.fullmatch(head):
-        return (ACCOUNT,)
-
-    if _MONEY.fullmatch(head):
-        return (MONEY,)
-
-    return _read_identifier(core, own, chunk)
+    return (f"<{kind}>",)
 
 
-def _is_secret_file(lower: str) -> bool:
-    if any(mark in lower for mark in SECRET_FILES):
-        return True
-
-    return any(word in lower for word in SECRET_WORDS) and (lower.startswith(_ROOTS) or "/." in lower)
-
-
-def _is_file(lower: str) -> bool:
-    return any(mark in lower for mark in (".env", "mcp.json", "id_rsa", "wallet.dat", "credentials.", "secrets."))
-
-
-def _read_identifier(core: str, own: Collection[str], chunk: str) -> tuple[str, ...]:
+def _read_identifier(core: str, chunk: str, own: Collection[str]) -> tuple[str, ...]:
     if "{" in chunk and "}" in chunk:
         return (*_plain_words(core), PLACEHOLDER)
 
     name, _, value = core.partition("=")
-    bare = name.partition("(")[0]
-    if "_" in bare.strip("_") or (_CAMEL.search(bare) and bare.isalnum()):
-        parts = name_words(bare)
-        if len(parts) >= 6:
-            # Nobody names a tool with six words; a sentence may be written this way.
-            return tuple(parts)
+    name, _, arguments = name.partition("(")
+    if not ("_" in name.strip("_") or (name.isalnum() and _CAMEL.search(name, 0, LONGEST_SHAPE))):
+        return _plain_words(core)
 
-        rest = (*_plain_words(name.partition("(")[2]), *_read_value(value, own))
-        if value:
-            rest = (ASSIGNMENT, *rest)
+    parts = name_words(name)
+    if len(parts) > MOST_IDENTIFIER_WORDS:
+        return tuple(parts)
 
-        if bare.isupper() and not is_secret_name(parts):
-            return (*parts, *rest)  # a heading, as in CONTEXT_UPDATE
+    rest = (*_plain_words(arguments), *_read_value(value, own))
+    if name.lower() in own:
+        return (OWN, *rest)
 
-        if bare.lower() in own:
-            return (OWN, *rest)
+    if is_secret_name(parts):
+        return (SECRET_NAME, *rest)
 
-        return (SECRET_NAME if is_secret_name(parts) else IDENTIFIER, *rest)
-
-    return _plain_words(core)
+    # A heading, as in CONTEXT_UPDATE, or the name of something else.
+    return (*parts, *rest) if name.isupper() else (IDENTIFIER, *rest)
 
 
 def _read_value(value: str, own: Collection[str]) -> tuple[str, ...]:
-    return read_chunk(value[:LONGEST_CHUNK], own)[0] if value and not value.startswith("=") else ()
+    return (ASSIGNMENT, *_read_chunk(value[:LONGEST_SHAPE].lstrip("="), own)[0]) if value else ()
 
 
 def is_secret_name(parts: list[str]) -> bool:
     """Whether an identifier of these words stands for a secret."""
     return any(
-        part in SECRET_PARTS or (part in ("key", "keys") and index > 0 and parts[index - 1] in _KEY_KINDS)
-        for index, part in enumerate(parts)
+        part in _SECRET_PARTS or (part in ("key", "keys") and before in _KEYS_TO_SECRETS)
+        for before, part in zip(["", *parts], parts, strict=False)
     )
 
 
 def _plain_words(core: str) -> tuple[str, ...]:
-    words: list[str] = []
-    for piece in core.replace("’", "'").split("'"):
-        found = [match[0].lower() for match in _WORD.finditer(piece)]
-        if words and found:
-            found[0] = _undo_contraction(words, found[0])
+    """All letters and digits of a chunk as words, contractions undone: don't → do not."""
+    first, *endings = core.lower().replace("’", "'").split("'")
+    words = _WORD.findall(first)
+    for ending in endings:
+        found = _WORD.findall(ending)
+        if found == ["t"] and words and words[-1].endswith("n"):
+            stem = words[-1][:-1]
+            words[-1] = _NEGATED.get(stem, stem)
+            found = ["not"]
+        elif words and found and found[0] in _CONTRACTIONS:
+            found[0] = _CONTRACTIONS[found[0]]
 
-        words.extend(found)
+        words.extend(filter(None, found))
 
-    return tuple(word for word in words if word)
-
-
-def _undo_contraction(words: list[str], ending: str) -> str:
-    """The word for what follows an apostrophe, after mending the one before: do, not; user; you, are."""
-    before = words[-1]
-    if ending == "t" and before.endswith("n"):
-        words[-1] = {"can": "can", "wo": "will", "sha": "shall"}.get(before[:-1], before[:-1]) or before
-        if before == "can":
-            words[-1] = "can"
-
-        return "not"
-
-    return {"s": "", "re": "are", "ll": "will", "ve": "have", "d": "would", "m": "am"}.get(ending, ending)
+    return tuple(words)
