@@ -2,11 +2,12 @@
 
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import anyio
 import pytest
+import structlog
 
 sys.path.insert(0, str(Path(__file__).parent / "servers"))
 
@@ -16,6 +17,13 @@ from workbench import Belongings, Bench, Ledger, left_since
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def _quiet_log() -> Iterator[None]:
+    """Capturing logs configures structlog for good, and its default prints: the next test begins without."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture

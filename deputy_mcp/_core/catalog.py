@@ -26,6 +26,7 @@ from deputy_mcp._core.pinning import (
     tool_digest,
 )
 from deputy_mcp._core.sanitizing import UncleanSchemaError, clean_line, clean_schema, clean_text, cut_text
+from deputy_mcp._core.scanning import scan_tool
 from deputy_mcp._core.schema_cost import check_input_schema
 
 LONGEST_PUBLIC_NAME = 64
@@ -259,7 +260,7 @@ def _read_tool(
     declared = raw.get("annotations")
     reading = read_annotations(declared, host=host, trusted=trusted, name=tool)
     output = raw.get("outputSchema")
-    findings = reading.findings
+    findings = (*reading.findings, *scan_tool(raw))
     if output is not None and not isinstance(output, dict):
         findings = (
             *findings,

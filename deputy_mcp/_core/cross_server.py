@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from deputy_mcp._core.annotations import Finding
 from deputy_mcp._core.catalog import ToolFacts
+from deputy_mcp._core.scanning.folding import fold
 
 SHORTEST_BORROWED = 4
 """Characters of a tool's name below which naming it is no sign of anything."""
@@ -49,11 +50,6 @@ def compare_servers(servers: Mapping[str, Iterable[ToolFacts]], *, shadowing: bo
 
 def _skeleton(name: str) -> str:
     """What a reader takes a name for: look-alikes as one letter, no case, no separators."""
-    from deputy_mcp._core.scanning.folding import fold
-
-    if name.isascii():
-        return _SEPARATORS.sub("", name.lower()).translate(_TWINS).replace("rn", "m").replace("vv", "w")
-
     return _SEPARATORS.sub("", fold(name).lower()).translate(_TWINS).replace("rn", "m").replace("vv", "w")
 
 

@@ -84,6 +84,9 @@ class Noise:
     framing: str | None = None
 
 
+MOST_BATCH = 1_000
+"""Messages in one batch; sorting more of them would hold the event loop."""
+
 Message = Reply | Failure | Request | Notification | Invalid | TooLarge | Noise
 
 
@@ -120,16 +123,45 @@ def read_message(line: bytes, max_values: int) -> list[Message]:
             value = json.loads(text)
             repaired = text.encode() != line or _holds_surrogates(value)
         except (ValueError, RecursionError) as error:
-            return [_unreadable(line, error)]
+            value = _several(line)
+            if value is None:
+                return [_unreadable(line, error)]
 
     if isinstance(value, list):
+        if len(value) > MOST_BATCH:
+            return [TooLarge(None, f"a batch of more than {MOST_BATCH} messages", len(line))]
+
         return [_classify(item, len(line), repaired=repaired) for item in value] or [Noise("an empty batch")]
 
     return [_classify(value, len(line), repaired=repaired)]
 
 
-def read_oversized(line: Oversized, limit: int) -> TooLarge:
+def _several(line: bytes) -> list[Any] | None:
+    """The messages of a line that holds several, as two threads write that print at once; None where it does not."""
+    text = line.decode("utf-8", "replace")
+    values: list[Any] = []
+    at = 0
+    try:
+        while at < len(text) and len(values) <= MOST_BATCH:
+            value, end = _DECODER.raw_decode(text, at)
+            values.append(value)
+            at = _SPACES.match(text, end).end()  # type: ignore[union-attr] # it matches nothing as well
+    except (ValueError, RecursionError):
+        return None
+
+    return values if values and all(isinstance(value, dict) for value in values) else None
+
+
+_DECODER = json.JSONDecoder()
+_SPACES = re.compile(r"\s*")
+
+
+def read_oversized(line: Oversized, limit: int) -> TooLarge | Noise:
     """What is left of a line past the limit: the id it answers, where one can be found."""
+    if _names_a_method(line.head):
+        # A request or a notification of the server's, drained: it answers nothing, whatever id it has.
+        return Noise(f"a request or notification of {line.seen_bytes} bytes (more than {limit})")
+
     return TooLarge(sniff_id(line.head, line.tail), f"more than {limit} bytes", line.seen_bytes)
 
 
@@ -148,7 +180,8 @@ def _classify(value: object, size: int, *, repaired: bool) -> Message:
 
     method = value.get("method")
     params = value.get("params")
-    if isinstance(method, str):
+    # Some libraries repeat the method beside the result.
+    if isinstance(method, str) and not ("id" in value and ("result" in value or "error" in value)):
         if params is not None and not isinstance(params, dict):
             params = None
 
@@ -203,10 +236,14 @@ def _kind(value: object) -> str:
 def _unreadable(line: bytes, error: Exception) -> Message:
     message_id = _sniff_line(line)
     reason = "nested too deeply" if isinstance(error, RecursionError) else "no valid JSON"
-    if message_id is not None:
+    if message_id is not None and _may_be_answer(line):
         return Invalid(message_id, reason)
 
     return Noise(reason, framing=hopeless_framing(line))
+
+
+_PRETTY = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"\s*,?')
+"""A line of a message, not of any object: settings are printed that way too, and cost nothing."""
 
 
 def hopeless_framing(line: bytes) -> str | None:
@@ -214,7 +251,10 @@ def hopeless_framing(line: bytes) -> str | None:
     if line[:15].lower() == b"content-length:":
         return "length-prefixed messages (as in the Language Server Protocol); MCP's stdio wants one JSON object a line"
 
-    if line in (b"{", b"[{"):
+    if line[:2] in (b"{\0", b"\0{"):
+        return "UTF-16; MCP's stdio wants UTF-8"
+
+    if _PRETTY.fullmatch(line):
         return "pretty-printed JSON over several lines; MCP's stdio wants one JSON object a line"
 
     return None
@@ -269,6 +309,41 @@ def sniff_id(head: bytes, tail: bytes) -> MessageId | None:
 
     text = raw.decode("utf-8", "replace")
     return plain_id(text[1:-1] if text.startswith('"') else int(text))
+
+
+_BEGINS_MESSAGE = re.compile(rb"\s*+(?:\[\s*+)?\{")
+_LOOK_BYTES = 1024
+"""How far the names of a message's members are looked at."""
+
+
+def _top_names(head: bytes) -> set[bytes]:
+    """The member names of the outermost object, as far as `head` shows them."""
+    depth = 0
+    before = b""
+    names = set()
+    for token in _TOKEN.finditer(head[:_LOOK_BYTES]):
+        text = token.group()
+        depth += (text in (b"{", b"[")) - (text in (b"}", b"]"))
+        if depth == 1 and text == b":":
+            names.add(before)
+
+        before = text
+
+    return names
+
+
+def _names_a_method(head: bytes) -> bool:
+    names = _top_names(head)
+    return b'"method"' in names and not names & {b'"result"', b'"error"'}
+
+
+def _may_be_answer(line: bytes) -> bool:
+    """Whether a line that cannot be read may be a broken reply; else it is a log line that quotes an id."""
+    names = _top_names(line)
+    if names & {b'"result"', b'"error"'}:
+        return True
+
+    return b'"method"' not in names and _BEGINS_MESSAGE.match(line) is not None
 
 
 def _sniff_line(line: bytes) -> MessageId | None:

@@ -23,13 +23,21 @@ _UNSAFE = re.compile(
     "\u2028\u2029"  # line breaks that JSON strings may hold and terminals may obey
     "\ud800-\udfff"  # lone surrogates: no encoder takes them
     "\U000e0000-\U000e0fff"  # tags and variation selectors beyond the plane: hidden writing
-    "]"
+    "]+"
 )
 
 
+class _Escapes(dict[int, str]):
+    def __missing__(self, code: int) -> str:
+        self[code] = shown = f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+        return shown
+
+
+_ESCAPES = _Escapes()
+
+
 def _visible(match: re.Match[str]) -> str:
-    code = ord(match.group())
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return match.group().translate(_ESCAPES)
 
 
 def clean_text(text: str) -> str:

@@ -101,6 +101,8 @@ def _as_tool_result(
         content=content,
         truncated=result.truncated,
         size_bytes=result.size_bytes,
+        findings=result.findings,
+        generation=result.generation,
         tool_digest=handle.digest,
         server=server,
         tool=handle.tool,

@@ -228,9 +228,13 @@ def make_host_handle(
     )
 
 
+MOST_LIKENESS = 64
+"""Characters of a name that likeness is looked for in: it is cubic in them."""
+
+
 def near_names(name: str, known: Iterable[str]) -> list[str]:
     """The known names that look like `name`, for an error's mend. Bounded: a name from outside may be long."""
-    return get_close_matches(name[:200], list(known)[:2_000])
+    return get_close_matches(name[:MOST_LIKENESS], [one for one in known if len(one) <= 2 * MOST_LIKENESS][:200])
 
 
 def tool_metadata(tool: McpTool) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
+import anyio.to_thread
 from mcp import MCPError
 from mcp_types import METHOD_NOT_FOUND
 
@@ -19,6 +20,7 @@ from deputy_mcp._core.lifecycle import Ending, EndKind
 from deputy_mcp._core.pin_book import PinFileError, ServerPins
 from deputy_mcp._core.pinning import PinDifference, definition_digest, describe_difference, tool_digest
 from deputy_mcp._core.sanitizing import clean_line
+from deputy_mcp._core.scanning import scan_text
 from deputy_mcp._runtime.pin_book import PinBook
 from deputy_mcp._runtime.relisting import Relisting
 from deputy_mcp._runtime.session import Listed, ListKind, Session, check_header_annotations
@@ -26,6 +28,9 @@ from deputy_mcp._runtime.transports.link import CallRecord, ChangeKind, LinkErro
 
 if TYPE_CHECKING:
     from deputy_mcp._runtime.server import ServerTask
+
+FEW_TOOLS, FEW_BYTES = 40, 64 * 1024
+"""A listing within both is judged at once, in tens of milliseconds; a larger one in a thread."""
 
 Named = Literal["prompts", "resources"]
 """What is allowed by name and pinned where it is listed."""
@@ -44,6 +49,7 @@ class Listing:
         self.refused: Mapping[str, Refusal] = FrozenMapping()
         self.instructions: str | None = None
         self._stamp: object = None
+        self._judging = anyio.Lock()
         self._listed: dict[ListKind, Listed] = {}
         self._listed_at: dict[ListKind, float] = {}
         spec = task.spec
@@ -79,7 +85,7 @@ class Listing:
         for kind in self._relistings:
             await self._fetch(session, kind, CallRecord())
 
-        vetting = self._vet(session, self.pins, self.vetting)
+        vetting = await self._vet(session, self.pins, self.vetting)
         if vetting.missing and (self.vetting is None or self.pins is None):
             missing = ", ".join(clean_line(name, 60) for name in vetting.missing)
             return Ending(EndKind.REFUSED, code="tool_missing", detail=f"it does not offer the allowlisted {missing}")
@@ -90,7 +96,7 @@ class Listing:
                 return ending
 
             # Another process may have pinned it first; what is the same is not read twice.
-            vetting = self._vet(session, self.pins, vetting)
+            vetting = await self._vet(session, self.pins, vetting)
 
         self._take_tools(vetting)
         self._judge_named()
@@ -147,11 +153,13 @@ class Listing:
 
     # -- judging -------------------------------------------------------------------------------------------------
 
-    def _vet(self, session: Session, pins: ServerPins | None, known: Vetting | None) -> Vetting:
+    async def _vet(self, session: Session, pins: ServerPins | None, known: Vetting | None) -> Vetting:
         spec = self._task.spec
-        return vet_listing(
+        listed = self._listed["tools"]
+        vet = partial(
+            vet_listing,
             self._task.name,
-            self._entries("tools"),
+            listed.entries,
             allowlist=spec.tools,
             pins=pins.tools if pins is not None else None,
             host_annotations=spec.annotations,
@@ -161,6 +169,11 @@ class Listing:
             known=known.tools if known is not None else FrozenMapping(),
             entry_check=check_header_annotations if session.modern else None,
         )
+        if len(listed.entries) <= FEW_TOOLS and listed.size_bytes <= FEW_BYTES:
+            return vet()
+
+        # Digests, schemas and texts of thousands of tools take seconds: not in the loop's turn.
+        return await anyio.to_thread.run_sync(vet, abandon_on_cancel=True)
 
     def _take_tools(self, vetting: Vetting) -> None:
         self.vetting = vetting
@@ -192,6 +205,10 @@ class Listing:
         kept = {name: refusal for name, refusal in self.refused.items() if name != INSTRUCTIONS}
         if said == self.pins.instructions:
             self.instructions = said
+            for finding in scan_text(said, place="/instructions") if said is not None else ():
+                self._task.tell(
+                    "warning", detail=f"its instructions have the finding {finding.code}: {finding.message}"
+                )
         else:
             self.instructions = None
             kept[INSTRUCTIONS] = Refusal(
@@ -233,7 +250,7 @@ class Listing:
         try:
             wanted = {"prompts": self._task.spec.prompts, "resources": self._task.spec.resources}.get(kind)
             if wanted is not None and not session.offers(kind):
-                self._listed[kind] = Listed(entries=[], pages=())
+                self._listed[kind] = Listed(entries=[], pages=(), size_bytes=0)
                 self._listed_at[kind] = at
                 return True
 
@@ -244,23 +261,24 @@ class Listing:
             if session.offers(kind) and (kind == "tools" or error.code != METHOD_NOT_FOUND):
                 raise
 
-            listed = Listed(entries=[], pages=())  # it declares none of these and answers accordingly
+            listed = Listed(entries=[], pages=(), size_bytes=0)  # it declares none of these and answers accordingly
 
         self._listed[kind] = listed
         self._listed_at[kind] = at
         return listed is not before
 
     async def _relist(self, session: Session, record: CallRecord, kind: ListKind) -> None:
-        reread = await self._read_pins()
         fresh = await self._fetch(session, kind, record)
-        if reread or (fresh and kind == "tools"):
-            self._take_tools(self._vet(session, self.pins, self.vetting))
+        async with self._judging:
+            reread = await self._read_pins()
+            if reread or (fresh and kind == "tools"):
+                self._take_tools(await self._vet(session, self.pins, self.vetting))
 
-        if reread or (fresh and kind != "tools"):
-            self._judge_named()
+            if reread or (fresh and kind != "tools"):
+                self._judge_named()
 
-        if reread:
-            self._judge_instructions(session)
+            if reread:
+                self._judge_instructions(session)
 
     async def run_follow(self, session: Session) -> None:
         """Re-list what changed, for the life of a session."""

@@ -12,6 +12,7 @@ from typing import Any
 from deputy_mcp._core.errors import DeputyError, RefusedError, UnavailableError
 from deputy_mcp._core.frozen import wrong_type
 from deputy_mcp._core.permissions import Decision
+from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.journal import Journal
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.transports.link import CallRecord
@@ -56,7 +57,11 @@ class Recorder:
             fields["arguments_sha256"] = hashlib.sha256(arguments).hexdigest()
 
         level: Any = "warning" if event == "refusal" or fields.get("error_code") else "info"
-        log_event(event, level=level, **{key: value for key, value in fields.items() if value not in (None, ())})
+        log_event(
+            event,
+            level=level,
+            **{k: clean_line(v, 120) if k == "tool" else v for k, v in fields.items() if v not in (None, ())},
+        )
         if self.journal is not None:
             if arguments is not None:
                 fields["arguments"] = arguments

@@ -4,12 +4,14 @@ import json
 from typing import Any
 
 import anyio
+import anyio.to_thread
 
 from deputy_mcp._core.annotations import Finding
 from deputy_mcp._core.catalog import ToolFacts
 from deputy_mcp._core.config import Limits
 from deputy_mcp._core.errors import MalformedReplyError, ResultTooLargeError
 from deputy_mcp._core.sanitizing import clean_text
+from deputy_mcp._core.scanning import scan_text
 from deputy_mcp._runtime.calls import PromptCall, ResourceCall, ToolCall
 from deputy_mcp._runtime.gate import Gate
 from deputy_mcp._runtime.handles import (
@@ -25,6 +27,12 @@ from deputy_mcp._runtime.handles import (
 from deputy_mcp._runtime.session import was_repaired
 from deputy_mcp._runtime.spill import Spill
 from deputy_mcp._runtime.transports.link import CallRecord
+
+SCANNED_AT_ONCE = 500
+"""Characters that are scanned in the loop's turn, in a few milliseconds at worst; more in a thread."""
+
+SCANNED_END = 32 * 1024
+"""Characters scanned at each end of a long text: scanning is some thousand times slower than reading."""
 
 
 async def finish_tool(call: ToolCall, gate: Gate, spill: Spill, raw: dict[str, Any]) -> ToolResult:
@@ -47,6 +55,7 @@ async def finish_tool(call: ToolCall, gate: Gate, spill: Spill, raw: dict[str, A
             spilled = await _spill(raw, limits, spill, findings)
 
     text, truncated = bounded(render_result(raw), limits.max_result_bytes)
+    findings += await _scanned(text)
     return ToolResult(
         text=text,
         content=read_blocks(raw),
@@ -62,6 +71,15 @@ async def finish_tool(call: ToolCall, gate: Gate, spill: Spill, raw: dict[str, A
         generation=call.generation,
         duration_seconds=anyio.current_time() - call.started,
     )
+
+
+async def _scanned(text: str) -> tuple[Finding, ...]:
+    """What is odd about a text that a model will read; of a long one its two ends. They are for the host to weigh."""
+    if len(text) <= SCANNED_AT_ONCE:
+        return scan_text(text)
+
+    ends = text if len(text) <= 2 * SCANNED_END else f"{text[:SCANNED_END]}\n{text[-SCANNED_END:]}"
+    return await anyio.to_thread.run_sync(scan_text, ends, abandon_on_cancel=True)
 
 
 async def _spill(raw: dict[str, Any], limits: Limits, spill: Spill, findings: list[Finding]) -> str | None:
@@ -113,11 +131,13 @@ async def finish_resource(call: ResourceCall, raw: dict[str, Any]) -> ResourceRe
     """The result of reading a resource."""
     contents = _objects(raw, "contents", call)
     text, truncated, size = _shown([render_resource(item) for item in contents], raw, call.record, call.task.limits)
+    findings = await _scanned(text)
     return ResourceResult(
         text=text,
         contents=contents,
         truncated=truncated,
         size_bytes=size,
+        findings=findings,
         server=call.task.name,
         uri=call.tool,
         generation=call.generation,
@@ -129,6 +149,7 @@ async def finish_prompt(call: PromptCall, raw: dict[str, Any]) -> PromptResult:
     """The result of getting a prompt."""
     messages = _objects(raw, "messages", call)
     text, truncated, size = _shown([render_message(item) for item in messages], raw, call.record, call.task.limits)
+    findings = await _scanned(text)
     description = raw.get("description")
     return PromptResult(
         text=text,
@@ -136,6 +157,7 @@ async def finish_prompt(call: PromptCall, raw: dict[str, Any]) -> PromptResult:
         messages=messages,
         truncated=truncated,
         size_bytes=size,
+        findings=findings,
         server=call.task.name,
         name=call.tool,
         generation=call.generation,

@@ -520,6 +520,9 @@ class ServerTask:
         except ListingError as error:
             return self.listing.refuse(str(error))
         except LinkError as error:
+            if self.life.state is ServerState.VETTING and error.fault in ("malformed", "too_large"):
+                return self.listing.refuse(error.detail)
+
             loss = None
             if error.fault == "lost":
                 # The transport knows better why it is gone than the request that found out.

@@ -8,6 +8,7 @@ call, and those inside a call's result (2026-07-28), which do.
 Not here: showing a form, opening a URL (we never do), running a model. That is the host's.
 """
 
+import functools
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -214,7 +215,7 @@ class ServerRequests:
         responses: dict[str, Any] = {}
         for key, raw in requests.items():
             try:
-                request = _requests.validate_python(raw)
+                request = _requests().validate_python(raw)
             except ValidationError:
                 return None
 
@@ -340,7 +341,11 @@ class ServerRequests:
         return _as(CreateMessageResult, answer)
 
 
-_requests: TypeAdapter[InputRequest] = TypeAdapter(InputRequest)
+@functools.cache
+def _requests() -> TypeAdapter[InputRequest]:
+    # Built when first needed: it would take a tenth of the import of this library.
+    return TypeAdapter(InputRequest)
+
 
 Result = TypeVar("Result", bound=BaseModel)
 

@@ -99,6 +99,8 @@ class Listed:
 
     entries: list[Any]
     pages: tuple[Mapping[str, Any], ...]
+    size_bytes: int
+    """Of all pages on the wire, where the transport counts; else 0."""
 
 
 class Session:
@@ -347,6 +349,7 @@ class Session:
         entries: list[Any] = []
         seen: set[str] = set()
         cursor: str | None = None
+        size = 0
         for number in range(limits.max_list_pages):
             wire_id = f"{kind}-{self._listing_round}-{number}"
             try:
@@ -357,6 +360,7 @@ class Session:
                 raise
 
             pages.append(raw)
+            size += record.reply_bytes
             items, cursor = _page(kind, raw)
             entries += items if wanted is None else [item for item in items if _name(kind, item) in wanted]
             if wanted is None and len(entries) > limits.max_tools:
@@ -371,7 +375,7 @@ class Session:
                 raise ListingError(f"its listing has more than {limits.max_list_pages} pages (max_list_pages)")
 
         same = before is not None and list(map(id, before.pages)) == list(map(id, pages))
-        return before if before is not None and same else Listed(entries=entries, pages=tuple(pages))
+        return before if before is not None and same else Listed(entries=entries, pages=tuple(pages), size_bytes=size)
 
     # -- changes -------------------------------------------------------------------------------------------------
 

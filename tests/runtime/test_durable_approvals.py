@@ -1,8 +1,9 @@
 """Durable approvals: tickets that outlive the process, are for one thing only, and are used at most once."""
 
-import multiprocessing
 import sqlite3
 import stat
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +20,6 @@ from deputy_mcp import (
     ApprovalStore,
     CallTimeoutError,
     ConfigError,
-    DeputyError,
     McpConnection,
     NotAllowlistedError,
     Permissions,
@@ -265,16 +265,21 @@ async def test_two_who_resume_at_once_send_once(server: ScriptedServer, store: A
     assert 1 == server.runs("write")
 
 
-def _spend(path: str, ticket: str, bound: tuple[bytes, str, str], start: Any, won: Any) -> None:
-    start.wait()
-    arguments, digest, identity = bound
-    try:
-        ApprovalStore(path).spend(ticket, arguments_json=arguments, digest=digest, identity=identity)
-    except DeputyError:
-        return
-
-    with won.get_lock():
-        won.value += 1
+SPEND = """
+import sys
+from deputy_mcp import ApprovalStore, DeputyError
+path, ticket = sys.argv[1:]
+store = ApprovalStore(path)
+found = store.get(ticket)
+print("ready", flush=True)
+sys.stdin.read()
+try:
+    store.spend(ticket, arguments_json=found.arguments_json, digest=found.digest, identity=found.identity)
+except DeputyError as error:
+    print(error.code)
+else:
+    print("won")
+"""
 
 
 async def test_of_many_processes_one_spends_a_ticket(server: ScriptedServer, store: ApprovalStore) -> None:
@@ -282,19 +287,25 @@ async def test_of_many_processes_one_spends_a_ticket(server: ScriptedServer, sto
     async with opened(server, store) as connection:
         ticket = await asked(connection)
 
-    found = store.approve(ticket)
-    context = multiprocessing.get_context("spawn")
-    start, won = context.Event(), context.Value("i", 0)
-    bound = (found.arguments_json, found.digest, found.identity)
-    processes = [context.Process(target=_spend, args=(str(store.path), ticket, bound, start, won)) for _ in range(4)]
+    store.approve(ticket)
+    command = (sys.executable, "-c", SPEND, str(store.path), ticket)
+    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     for process in processes:
-        process.start()
+        assert process.stdout is not None
+        assert "ready\n" == process.stdout.readline()
 
-    start.set()
     for process in processes:
-        await anyio.to_thread.run_sync(process.join)
+        assert process.stdin is not None
+        process.stdin.close()
 
-    assert (1, "spent") == (won.value, store.get(ticket).state)
+    said = [process.stdout.read().strip() for process in processes if process.stdout is not None]
+    for process in processes:
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+    assert ["approval_used"] * 3 + ["won"] == sorted(said)
+    assert "spent" == store.get(ticket).state
 
 
 async def test_an_agent_resumes_under_its_own_permissions(server: ScriptedServer, store: ApprovalStore) -> None:

@@ -1,6 +1,6 @@
 """The text scanner: what a server's texts try to do to the model that reads them.
 
-Texts in, findings out; nothing is changed or refused here. `rules` holds the rules as data, `scanner` the order of work.
+Texts in, findings out; nothing is changed or refused here. `rules` holds the rules, `scanner` the order of work.
 """
 
 from deputy_mcp._core.scanning.rule import Rule

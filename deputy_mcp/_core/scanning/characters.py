@@ -1,8 +1,8 @@
 """The policy for characters: what no honest text of a tool holds, whatever it says.
 
 Not about meaning, and not the cleaner (`sanitizing` shows odd characters, this says that they are there). A character
-that some script, emoji or notation needs is let through only where that need is visible beside it. One pass over a text,
-with patterns of a bounded width.
+that some script, emoji or notation needs is let through only where that need is visible beside it. One pass over a
+text, with patterns of a bounded width.
 """
 
 import re
@@ -18,12 +18,12 @@ _OTHER = (
     "\u0530-\u058f\u10a0-\u10ff\u13a0-\u13ff\uab70-\uabbf\u1400-\u167f\u2c80-\u2cff\u2d30-\u2d7f\ua4d0-\ua4ff"
     "\U00010400-\U0001044f\u16a0-\u16ff"
 )
-"""Scripts with letters that look Latin: Armenian, Georgian, Cherokee, Canadian, Coptic, Tifinagh, Lisu, Deseret, runes."""
+"""Scripts with letters that look Latin: Armenian, Georgian, Cherokee, Canadian, Coptic, Tifinagh, Lisu, Deseret."""
 
 _GREEK_SIGNS = (
     "\u03b1-\u03b8\u03ba-\u03bc\u03be\u03c0\u03c2-\u03c9\u0393\u0394\u0398\u039b\u039e\u03a0\u03a3\u03a6\u03a8\u03a9"
 )
-"""Greek letters that stand beside Latin ones in formulas and units: `Δt`, `TNFα`, `kΩ`. Between Latin letters they do not."""
+"""Greek letters beside Latin ones in formulas and units: `Δt`, `TNFα`, `kΩ`. Between Latin letters they are odd."""
 
 _GREEK_DOUBLES = (
     "\u03b9\u03bd\u03bf\u03c1\u03c5\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7"

@@ -31,6 +31,9 @@ FEWEST_LETTERS = 8
 FEWEST_WORDS = 3
 """Words that must be common English, or put back, before a reading counts as encoded."""
 
+LONG_MESSAGE = 40
+"""Readable characters that came out of bytes, from which on they count whatever they say: an example is shorter."""
+
 
 @frozen
 class Reading:
@@ -123,7 +126,7 @@ def _undo_bytes(text: str) -> tuple[str, bool]:
         if read
     ]
     joined = "\n\n".join(found)
-    return joined, _common_words(joined) >= FEWEST_WORDS
+    return joined, len(joined) >= LONG_MESSAGE or _common_words(joined) >= FEWEST_WORDS
 
 
 def _from_base64(text: str) -> bytes:

@@ -43,7 +43,7 @@ LOOKALIKES = _pairs(
     "abcdefghijklmnopqrstuvwxyz 🅐🅑🅒🅓🅔🅕🅖🅗🅘🅙🅚🅛🅜🅝🅞🅟🅠🅡🅢🅣🅤🅥🅦🅧🅨🅩",  # circled, dark
     "abcdefghijklmnopqrstuvwxyz 🇦🇧🇨🇩🇪🇫🇬🇭🇮🇯🇰🇱🇲🇳🇴🇵🇶🇷🇸🇹🇺🇻🇼🇽🇾🇿",  # the letters of flags
 )
-"""Letter that looks like a Latin one → that letter. From Unicode's confusables, the letters that texts are written with."""
+"""Letter that looks like a Latin one → that letter: of Unicode's confusables, those that texts are written with."""
 
 for _plain in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ":
     LOOKALIKES.pop(ord(_plain), None)

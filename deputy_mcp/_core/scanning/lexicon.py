@@ -1,4 +1,4 @@
-"""The words of `concepts` as tables, and the concepts of a sentence as bit sets.
+"""The words of `concepts_speech` and `concepts_reach` as tables, and the concepts of a sentence as bit sets.
 
 Not a dictionary of English: it knows what rules ask for. It promises a bounded number of look-ups a word.
 """
@@ -9,7 +9,8 @@ from itertools import product
 
 from attrs import frozen
 
-from deputy_mcp._core.scanning.concepts import CONCEPTS
+from deputy_mcp._core.scanning.concepts_reach import REACH
+from deputy_mcp._core.scanning.concepts_speech import SPEECH
 
 _ALTERNATIVES = re.compile(r"\(([^()]*)\)")
 _DOUBLED = frozenset(
@@ -31,6 +32,11 @@ _DOUBLED = frozenset(
         "admit",
     }
 )
+
+
+def word_set(text: str) -> frozenset[str]:
+    """The words of `text`."""
+    return frozenset(text.split())
 
 
 @frozen
@@ -96,7 +102,7 @@ def _read_concepts() -> tuple[dict[str, Entry], dict[str, int]]:
 
 
 def _split_concepts() -> Iterator[tuple[str, str]]:
-    lines = [line for line in CONCEPTS.splitlines() if line and not line.startswith("#")]
+    lines = [line for line in f"{SPEECH}\n{REACH}".splitlines() if line and not line.startswith("#")]
     for block in re.split(r"\n(?=\S)", "\n".join(lines)):
         name, _, text = block.partition(":")
         yield name, " ".join(text.split())
@@ -105,10 +111,10 @@ def _split_concepts() -> Iterator[tuple[str, str]]:
 LEXICON, SIZES = _read_concepts()
 """Word → what is known of it; concept → how many words and phrases it has."""
 
-COMMON = frozenset(
-    "the of and to a in is it that this for with as on be are or an by from at not you your if when all any before after"
-    " use do must will can have has should then into its also which what these their other only first using no so one"
-    " each new more than user".split()
+COMMON = word_set(
+    "the of and to a in is it that this for with as on be are or an by from at not you your if when all any before"
+    " after use do must will can have has should then into its also which what these their other only first using no so"
+    " one each new more than user"
 )
 """The words by which English is told from what is no English."""
 

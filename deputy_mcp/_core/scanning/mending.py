@@ -30,6 +30,7 @@ _SPACED = re.compile(
     r"(?<![A-Za-z0-9@$])(?:[A-Za-z0-9@$!][ \t\n._\-*|/·,~+:]{1,4}){4,1000}[A-Za-z0-9@$!](?![A-Za-z0-9])"
 )
 _LETTER = re.compile(r"[A-Za-z0-9@$!]")
+_DIGIT_FOR_LETTER = re.compile(r"[a-z][0-9]{1,2}[a-z]|^[0-9][a-z]|[a-z][0-9]$")
 _NO_LETTERS = re.compile(r"[^A-Za-z]+")
 _SIGNS = frozenset("013457@$!|")
 _BEGINNINGS = frozenset(word[:size] for word in ENGLISH for size in range(1, len(word) + 1))
@@ -176,16 +177,18 @@ def _mend_chunk(core: str) -> str:
     if not 3 <= len(core) <= 3 * LONGEST_WORD:
         return ""
 
-    letters = _NO_LETTERS.sub("", core)
-    if not letters:
+    if core.isalnum() and not _DIGIT_FOR_LETTER.search(core):
         return ""
 
     if not _SIGNS.isdisjoint(core):
-        for table in (_LEET, _LEET_L):
+        for table in (_LEET, _LEET_L) if "1" in core or "|" in core else (_LEET,):
             word = _NO_LETTERS.sub("", core.translate(table))
-            if word in ENGLISH and len(word) >= 3:
+            if word in ENGLISH and len(word) > 2:
                 return word
 
     parts = _NO_LETTERS.split(core)
-    broken = len(parts) > 1 and any(part not in ENGLISH for part in parts if part)
-    return letters if broken and len(letters) > SHORTEST_WORD and letters in ENGLISH else ""
+    letters = "".join(parts)
+    if len(letters) <= SHORTEST_WORD or letters not in ENGLISH:
+        return ""
+
+    return letters if any(part not in ENGLISH for part in parts if part) else ""

@@ -19,8 +19,8 @@ LONGEST_KEY = 80
 """Characters of a name within a pointer."""
 
 Role = Literal["name", "key", "keyword", "prose", "value", "list"]
-"""`name`: the tool's name. `key`: a member's name. `keyword`: a value that is for machines, such as `type` and `pattern`.
-`value`: within an example, a default, `_meta`. `list`: all strings of one array, together. `prose`: everything else."""
+"""`name`: the tool's name. `key`: a member's name. `keyword`: a value for machines, such as `type` and `pattern`.
+`value`: within an example, a default, `_meta`. `list`: the strings of one array, together. `prose`: all else."""
 
 KEYWORDS = frozenset(
     {"type", "format", "pattern", "required", "$ref", "$dynamicRef", "$id", "$schema", "$anchor", "$dynamicAnchor",

@@ -1,4 +1,4 @@
-"""Rules for texts that claim a right over the model: to replace its instructions, to speak as somebody else, to hide."""
+"""Rules for texts that claim a right over the model: to replace its instructions, to speak as another, to hide."""
 
 from deputy_mcp._core.scanning.rule import Rule
 
@@ -34,8 +34,8 @@ AUTHORITY_RULES = (
             "overrule 3 every 4 model",
             "overrule 4 prior 3 session",
             "guidance 8 overruled",
-            "checks 5 overruled",
-            "safety 5 colon 2 overruled",
+            "checks 5 switched",
+            "safety 5 colon 2 switched",
             "disable 3 checks & order",
             "disable 3 checks & beforehand",
             "obey & order",
@@ -61,7 +61,7 @@ AUTHORITY_RULES = (
             "guidance 6 precedence",
             "precedence 4 prior",
             "precedence 4 every",
-            "start 2 matter 3 precedence",
+            "start 2 this 3 precedence",
         ),
     ),
     Rule(
@@ -81,7 +81,7 @@ AUTHORITY_RULES = (
             "The operating system: linux, windows or darwin.",
             "IMPORTANT: the name must be unique.",
         ),
-        patterns=("syshead 2 colon",),
+        patterns=("heading 2 colon",),
     ),
     Rule(
         "poses_as_user",
@@ -132,11 +132,11 @@ AUTHORITY_RULES = (
             "secretly 3 act",
             "secretly & give",
             "secretly & private",
-            "call 3 othertool & secretly",
+            "call 3 other_tool & secretly",
             "secretly & every",
             "secretly & place",
             "unaware",
-            "omit 6 reply & matter",
+            "omit 6 reply & this",
             "internally 3 shell",
         ),
     ),
@@ -157,8 +157,7 @@ AUTHORITY_RULES = (
             "given & user",
             "forbid 2 ask 4 consent",
             "skip 3 consent",
-            "noconsent & risky",
-            "noconsent & skip",
+            "unasked",
         ),
     ),
     Rule(
@@ -180,11 +179,9 @@ AUTHORITY_RULES = (
             "unbound & you",
             "goal",
             "elevated & session",
-            "elevated & you",
-            "elevated & order",
-            "elevated & every",
+            "grant 6 elevated",
+            "elevated 4 grant",
             "order 3 act 4 elevated",
-            "elevated & tool",
             "tamper 4 model",
             "tamper 5 config & model",
         ),

@@ -1,8 +1,8 @@
 """The text scanner: an untrusted text or a raw tool definition in, findings out.
 
 Not a judge of what follows (a *flag* makes the gate ask a person) and no promise that what it lets through is harmless:
-`benchmarks/scanning.py` measures how much it finds. It promises: linear time on any input; at most `MOST_FINDINGS`, one for
-a code and place; messages of our own words only; places that resolve and are safe to print.
+`benchmarks/scanning.py` measures how much it finds. It promises: linear time on any input; at most `MOST_FINDINGS`,
+one for a code and place; messages of our own words only; places that resolve and are safe to print.
 
 The order for every text: its characters, its form, then its words in every reading that `decoding` gives.
 """
@@ -23,7 +23,7 @@ from deputy_mcp._core.scanning.words import cut_sentences, name_words
 MOST_FINDINGS = 50
 """Findings of one scan. Flags are kept before warnings and notes."""
 
-MOST_CHARACTERS = 1_000_000
+MOST_CHARACTERS = 200_000
 """Characters that one scan looks at. What is past them is not looked at, and that is a finding."""
 
 LONG_NAME = 40

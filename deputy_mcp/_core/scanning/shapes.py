@@ -7,6 +7,7 @@ runs over one class of characters, so that it is linear.
 import re
 from collections.abc import Iterator
 
+from deputy_mcp._core.scanning.lexicon import word_set
 from deputy_mcp._core.scanning.places import Role
 from deputy_mcp._core.scanning.words import name_words
 
@@ -25,39 +26,47 @@ WIDE_PADDING = 60
 TALL_PADDING = 12
 """Line breaks in a row that do."""
 
-_LOUD = frozenset(
-    "important system instruction instructions hidden secret admin administrator critical priority urgent override directive"
-    " directives mandatory assistant imstart imend".split()
+_LOUD = word_set(
+    "important system instruction instructions hidden secret admin administrator critical priority urgent override"
+    " directive directives mandatory assistant"
 )
 """Words of a tag that speaks to the model, closed or not."""
 
-_SOFT = _LOUD | frozenset(
+_SOFT = _LOUD | word_set(
     "information info global policy internal prompt security root attention warning note rule rules developer context"
-    " requirement requirements message command commands task".split()
+    " requirement requirements message command commands task"
 )
 """Words of a tag that does when it is closed again: in honest texts `<name>` is a gap to fill."""
 
 _TAG = re.compile(r"<(/?)\s{0,4}([A-Za-z][\w:-]{0,60})[^<>]{0,200}>")
-_TOKEN = re.compile(
-    r"<\|[^<>|\n]{1,60}\|>|\[/?(?:INST|SYS|SYSTEM|ASSISTANT|HIDDEN|SHADOW|ADMIN|OVERRIDE|IMPORTANT)\b[^\[\]\n]{0,60}\]|<</?SYS>>"
-    r"|\#{2,6}\s{0,3}\(?(?:SYSTEM|System|system|INSTRUCTION|Instruction|ASSISTANT|Assistant|USER)\b[^\n]{0,20}?(?:[:)\n]|message|prompt|notice|NOTICE)"
-    r"|\[[A-Z_ ]{0,40}(?:INSTRUCTION|DIRECTIVE|PROMPT)[A-Z_ ]{0,20}\]|[\"']role[\"']\s{0,3}:\s{0,3}[\"'](?:system|developer)[\"']"
+_POSES = re.compile(
+    r"<\|[^<>|\n]{1,60}\|>|<</?SYS>>"  # tokens of chat templates
+    r"|\[/?(?:INST|SYS|SYSTEM|ASSISTANT|HIDDEN|SHADOW|ADMIN|OVERRIDE|IMPORTANT)\b[^\[\]\n]{0,60}\]"
+    r"|\[(?:Important|Critical|Urgent|BACKGROUND|GLOBAL|SECRET|MANDATORY)\]"
+    r"|\[/(?i:hidden|system|secret|admin|instructions?|important)\]"
+    r"|\[[A-Z_ ]{0,40}(?:INSTRUCTION|DIRECTIVE|PROMPT)[A-Z_ ]{0,20}\]"
+    r"|\#{2,6}\s{0,3}\(?(?i:system|assistant|admin)[ _-]?"
+    r"(?i:message|prompt|notice|note|instruction|directive|override|command|alert|update)"
+    r"|[\"']role[\"']\s{0,3}:\s{0,3}[\"'](?:system|developer)[\"']"
     r"|(?<![A-Za-z_])(?:SYSTEM|ASSISTANT|ADMIN|DEVELOPER)\s{0,2}:"
-    r"|\b(?:Assistant|User|Human)\s?: [^\n]{1,200}[.!?\n]\s{1,3}(?:User|Human|Assistant|AI)\s?: "
     r"|(?:^|\n)\s{0,4}(?:Human|Assistant|System|AI)\s?: "
 )
+_TURN = re.compile(r"[.!?\n]\s{1,3}(User|Human|Assistant|AI)\s?: ")
 _COMMENT = re.compile(r"<!--|\[//\]:\s?#|\[comment\]:\s?#|\{#|/\*\s{0,3}(?i:ai|llm|assistant|system|important)\b")
 _UNSEEN = re.compile(
-    r"(?:display\s{0,2}:\s{0,2}none|visibility\s{0,2}:\s{0,2}hidden|font-size\s{0,2}:\s{0,2}[01](?:px|pt|em|%)?\s{0,2}[;\"']"
-    r"|opacity\s{0,2}:\s{0,2}0\s{0,2}[;\"']|color\s{0,2}:\s{0,2}(?:white|\#fff|transparent)|<[a-z]{1,10}\s[^<>]{0,80}\bhidden\b)",
+    r"display\s{0,2}:\s{0,2}none|visibility\s{0,2}:\s{0,2}hidden|opacity\s{0,2}:\s{0,2}0\s{0,2}[;\"']"
+    r"|font-size\s{0,2}:\s{0,2}[01](?:px|pt|em|%)?\s{0,2}[;\"']|color\s{0,2}:\s{0,2}(?:white|\#fff|transparent)"
+    r"|<[a-z]{1,10}\s[^<>]{0,80}\bhidden\b",
     re.IGNORECASE,
 )
 _BEACON = re.compile(
-    r"!\[[^\[\]\n]{0,200}\]\(\s{0,4}https?:|<img\b[^<>]{0,200}\bsrc\s{0,4}=\s{0,4}[\"']?https?:", re.IGNORECASE
+    r"!\[[^\[\]\n]{0,200}\]\(\s{0,4}https?:|<img\b[^<>]{0,200}\bsrc\s{0,4}=\s{0,4}[\"']?https?:"
+    r"|<script\b|\bonerror\s{0,3}=|document\.cookie",
+    re.IGNORECASE,
 )
-_BLANKS = re.compile(r"\s{" + str(WIDE_PADDING) + r",}|\n{" + str(TALL_PADDING) + ",}")
+_BLANKS = re.compile(rf"\s{{{WIDE_PADDING}}}|\n{{{TALL_PADDING}}}")
 _NAME = re.compile(r"[A-Za-z0-9_./:-]+")
-_PROSE = re.compile(r"[A-Za-z]{2,}(?: +[A-Za-z]{2,}){" + str(FEWEST_PROSE_WORDS - 1) + "}")
+_PROSE = re.compile(rf"[A-Za-z]{{2,40}}(?: {{1,4}}[A-Za-z]{{2,40}}){{{FEWEST_PROSE_WORDS - 1}}}")
 
 
 def odd_shapes(text: str, role: Role) -> Iterator[str]:
@@ -65,7 +74,7 @@ def odd_shapes(text: str, role: Role) -> Iterator[str]:
     if role == "list":
         return
 
-    if "<" in text or "[" in text or ":" in text or "#" in text:
+    if not _MARKS.isdisjoint(text):
         if _poses(text):
             yield "poses_as_system"
 
@@ -73,7 +82,7 @@ def odd_shapes(text: str, role: Role) -> Iterator[str]:
             yield "hidden_part"
 
         if _BEACON.search(text):
-            yield "remote_image"
+            yield "remote_content"
 
     if _BLANKS.search(text.strip()):
         yield "padding"
@@ -82,8 +91,15 @@ def odd_shapes(text: str, role: Role) -> Iterator[str]:
         yield "prose_as_name"
 
 
+_MARKS = frozenset("<[#:{/=.")
+"""Without any of them in a text, no pattern for posing or hidden parts can hold."""
+
+
 def _poses(text: str) -> bool:
-    if _TOKEN.search(text):
+    if _POSES.search(text):
+        return True
+
+    if "Assistant" in _TURN.findall(text) and len(set(_TURN.findall(text))) > 1:
         return True
 
     for match in _TAG.finditer(text):

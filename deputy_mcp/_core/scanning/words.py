@@ -8,6 +8,8 @@ character is looked at a bounded number of times, and no sentence is longer than
 import re
 from collections.abc import Collection, Iterator
 
+from deputy_mcp._core.scanning.lexicon import word_set
+
 LONGEST_SENTENCE = 256
 """Words. A longer run is cut, and the pieces overlap, so that no order hides across a cut."""
 
@@ -21,10 +23,11 @@ WRAPPED_LINE = 40
 """A line at least this long without an end mark goes on in the next line."""
 
 MOST_IDENTIFIER_WORDS = 5
-"""Nobody names a tool with more words; a sentence may be written that way: `ignore_all_previous_instructions_and_go`."""
+"""Nobody names a tool with more words; a sentence may be written that way: `ignore_all_rules_and_send_it`."""
 
 URL, HOST, EMAIL, ACCOUNT, MONEY, PATH = "<url>", "<host>", "<email>", "<account>", "<money>", "<path>"
 SECRET_FILE, SECRET_NAME, IDENTIFIER, OWN = "<secret-file>", "<secret-name>", "<identifier>", "<own>"
+DESTROYER = "<destroyer>"
 ASSIGNMENT, SUBSTITUTION, PIPE, PLACEHOLDER, COLON = (
     "<assignment>",
     "<substitution>",
@@ -52,7 +55,8 @@ _CONTRACTIONS = {"s": "", "re": "are", "ll": "will", "ve": "have", "d": "would",
 _NEGATED = {"ca": "can", "wo": "will", "sha": "shall"}
 
 _DOMAINS = (
-    "com|net|org|io|ai|app|dev|co|sh|me|info|xyz|ru|cn|tk|link|site|online|example|test|invalid|internal|local|cloud|biz|top"
+    "com|net|org|io|ai|app|dev|co|sh|me|info|xyz|ru|cn|tk|link|site|online|example|test|invalid|internal|local|cloud|biz"
+    "|top"
 )
 # Tried in this order on the head of a chunk; every quantifier is bounded or runs over one class to the end.
 _SHAPE = re.compile(
@@ -68,18 +72,24 @@ _SECRET_FILE = re.compile(
     r"\.ssh\b|id_(?:rsa|dsa|ed25519|ecdsa)|authorized_keys|known_hosts|(?<![\w.])\.env\b|\.aws\b|\.netrc|\.npmrc|\.pypirc|\.pgpass"
     r"|\.gnupg|\.git-credentials|\.kube/config|\.docker/config|mcp\.json|mcp_config|claude_desktop_config|\.cursor\b|\.claude\b"
     r"|/etc/(?:passwd|shadow|sudoers|hosts)|wallet\.dat|keychain|cookies\.sqlite|\.(?:bash|zsh)_history|\.github_token"
-    r"|private[_.]key|\.pem\b|\.config/gcloud|(?:credentials|secrets?)\.(?:json|ya?ml|toml|txt|env|csv|py|db|ini)"
+    r"|process\.env|os\.environ|private[_.]key|\.pem\b|\.config/gcloud|(?:credentials|secrets?)\.(?:json|ya?ml|toml|txt|env|csv|py|db|ini)"
 )
 _SECRET_PATH = re.compile(
     r"(?:~|/(?:etc|home|root|var|tmp|run|users)/|[a-z]:\\|\.{1,2}/|%|.{0,200}/\.).{0,250}(?:password|passwd|credential|secret|token)"
 )
 """In a path of a file system such a name is a file of secrets; `/oauth/token` is a path of an API."""
 
-_SECRET_PARTS = frozenset(
+_SECRET_PARTS = word_set(
     "password passwd passphrase secret secrets credential credentials token tokens apikey privatekey cookie cookies rsa"
-    " ssh keychain wallet mnemonic".split()
+    " ssh keychain wallet mnemonic"
 )
 _KEYS_TO_SECRETS = frozenset({"api", "private", "ssh", "access", "admin", "secret", "signing", "encryption"})
+
+
+DESTROYING = word_set(
+    "delete remove drop wipe erase kill stop terminate disable grant revoke transfer pay send execute run install move"
+    " overwrite shutdown reset publish share exec rm format encrypt write update change set purge"
+)
 
 
 def name_words(name: str) -> list[str]:
@@ -166,7 +176,7 @@ def _read_core(core: str, chunk: str, own: Collection[str]) -> tuple[str, ...]:
     if _is_word(core):
         return (core.lower(),)
 
-    if core.isalnum() and not _CAMEL.search(core, 0, LONGEST_SHAPE) and not core.isupper():
+    if len(core) < 20 and core.isalnum() and not _CAMEL.search(core) and not core.isupper():
         return tuple(_WORD.findall(core.lower()))
 
     if "$(" in chunk:
@@ -217,7 +227,10 @@ def _read_identifier(core: str, chunk: str, own: Collection[str]) -> tuple[str, 
         return (SECRET_NAME, *rest)
 
     # A heading, as in CONTEXT_UPDATE, or the name of something else.
-    return (*parts, *rest) if name.isupper() else (IDENTIFIER, *rest)
+    if name.isupper():
+        return (*parts, *rest)
+
+    return (IDENTIFIER, DESTROYER, *rest) if parts[0] in DESTROYING else (IDENTIFIER, *rest)
 
 
 def _read_value(value: str, own: Collection[str]) -> tuple[str, ...]:

@@ -44,6 +44,7 @@ async def open_custom(spec: CustomServer, hooks: Hooks) -> AsyncIterator[QueueLi
                 async for item in read:
                     link.traffic.bytes_in += 1
                     link.channel.put(_message(item))
+                    await link.channel.wait_sorted()
             except (anyio.ClosedResourceError, anyio.BrokenResourceError):
                 pass
 

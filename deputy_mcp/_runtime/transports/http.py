@@ -10,6 +10,7 @@ import ssl
 import urllib.request
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from http.cookiejar import Cookie, CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import anyio
@@ -305,6 +306,21 @@ def _body(wire_id: MessageId, method: str, params_json: bytes) -> bytes:
     return head.encode() + params_json + b"}"
 
 
+MOST_COOKIE_BYTES = 8 * 1024
+"""Cookies keep a session on one machine behind a balancer; more of them than that are not kept."""
+
+
+class _FewCookies(DefaultCookiePolicy):
+    def __init__(self, jar: CookieJar) -> None:
+        super().__init__()
+        self._jar = jar
+
+    def set_ok(self, cookie: Cookie, request: Any) -> bool:
+        kept = sum(len(one.name) + len(one.value or "") for one in self._jar if one.name != cookie.name)
+        size = len(cookie.name) + len(cookie.value or "")
+        return kept + size <= MOST_COOKIE_BYTES and super().set_ok(cookie, request)
+
+
 @asynccontextmanager
 async def open_client(
     spec: HttpServer, limits: Limits, hooks: Hooks, traffic: Traffic, on_secret: Callable[[str], None]
@@ -329,6 +345,7 @@ async def open_client(
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
     auth = GuardedAuth(spec.auth, books) if spec.auth is not None else None
     async with httpx2.AsyncClient(transport=guard, auth=auth, timeout=timeout) as client:
+        client.cookies.jar.set_policy(_FewCookies(client.cookies.jar))
         yield client, books
 
 

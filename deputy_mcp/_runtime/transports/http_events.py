@@ -12,12 +12,16 @@ import httpx2
 from deputy_mcp._core.config import Limits
 from deputy_mcp._core.events import Event, EventFramer
 from deputy_mcp._core.framing import Oversized
-from deputy_mcp._core.messages import Invalid, Message, Noise, Notification, Request, TooLarge
+from deputy_mcp._core.messages import Invalid, Message, Noise, Notification, Request, TooLarge, plain_id
 from deputy_mcp._core.repeated import RepeatedReplies
 from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.transports.answering import MOST_REQUESTS
 from deputy_mcp._runtime.transports.decoding import BadEncodingError, decoded
 from deputy_mcp._runtime.transports.link import CallRecord, Traffic
+
+SHORTEST_RETRY_MILLISECONDS = 100
+LONGEST_RETRY_MILLISECONDS = 30_000
+"""What a server may say about when to resume: sooner would flood it, later is not worth a waiting task."""
 
 DRAIN_SECONDS = 0.02
 """After the answer an event stream may end by itself for so long; else its connection is not used again."""
@@ -34,6 +38,9 @@ class Sorter(Protocol):
     def take_notification(self, message: Notification) -> bool:
         """True when the SDK need not see it."""
 
+    def note_event_id(self, event_id: str, record: CallRecord | None) -> None:
+        """A stream may be resumed from here."""
+
     def note_noise(self, sample: str) -> None:
         """Something came that is no message."""
 
@@ -42,7 +49,13 @@ class GuardedEvents(httpx2.AsyncByteStream):
     """An event stream, event by event: answers go into the record, the rest to the SDK."""
 
     def __init__(
-        self, guard: Sorter, response: httpx2.Response, record: CallRecord | None, limits: Limits, traffic: Traffic
+        self,
+        guard: Sorter,
+        response: httpx2.Response,
+        record: CallRecord | None,
+        limits: Limits,
+        traffic: Traffic,
+        resumes: CallRecord | None = None,
     ) -> None:
         self._guard = guard
         self._limits = limits
@@ -53,6 +66,8 @@ class GuardedEvents(httpx2.AsyncByteStream):
         self._answered = False
         self._requests = 0
         self._second = 0
+        self._resumes = resumes
+        self._resumable = True
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
@@ -90,36 +105,69 @@ class GuardedEvents(httpx2.AsyncByteStream):
             self._overflow(event.seen_bytes)
             return None
 
+        raw = self._tamed(event.raw)
         if event.name != "message" or not event.data:
-            return event.raw + b"\n\n"
+            return raw
 
         record = self._record
         messages = self._guard.replies.read(event.data)
+        out = b""
         for message in messages:
+            # The SDK knows no batches: of one it gets the members, one by one.
+            alone = raw if len(messages) == 1 else _event_of(message)
             if isinstance(message, Notification):
                 if record is not None and message.method == "notifications/progress":
-                    record.note_progress(message.params or {})
+                    params = message.params or {}
+                    if plain_id(params.get("progressToken")) == record.id:
+                        record.note_progress(params)
                 elif not self._guard.take_notification(message):
-                    return event.raw + b"\n\n"
+                    out += alone
             elif isinstance(message, Request):
                 if self._may_ask():
-                    return event.raw + b"\n\n"
+                    out += alone
             elif record is None:
                 # A reply on the server's own stream: a resumed request's, which the SDK correlates.
                 if not isinstance(message, Noise | Invalid | TooLarge):
-                    return event.raw + b"\n\n"
+                    out += alone
             elif isinstance(message, Noise):
                 self._guard.note_noise(message.reason)
+            elif message.id is not None and message.id != record.id:
+                # It answers something else, and is nobody's answer here.
+                self._guard.file(message, record)
             else:
-                # The stream belongs to one request, so what it answers is that request; the id may be spelled oddly.
                 self._answered = True
                 record.reply_bytes = len(event.data)
                 self._guard.file(attrs.evolve(message, id=record.id), record)
                 # The SDK gets a stand-in, under the event's own id where it had one (resumption counts them).
                 kept_id = [line for line in event.raw.split(b"\n") if line.startswith(b"id:")]
-                return b"\n".join([*kept_id, b"data: " + stand_in_body(record)]) + b"\n\n"
+                return out + b"\n".join([*kept_id, b"data: " + stand_in_body(record)]) + b"\n\n"
 
-        return None
+        return out or None
+
+    def _tamed(self, raw: bytes) -> bytes:
+        """An event for the SDK, which takes `retry` for any number and resumes under any `id` for ever."""
+        lines = raw.split(b"\n")
+        for line in lines:
+            field, _, value = line.partition(b":")
+            if field == b"retry":
+                text = value.strip()
+                lines = [one for one in lines if not one.startswith(b"retry")]
+                if text.isdigit() and (len(text) > 9 or int(text) > LONGEST_RETRY_MILLISECONDS):
+                    self._resumable = False
+                elif text.isdigit():
+                    lines.append(b"retry: %d" % max(int(text), SHORTEST_RETRY_MILLISECONDS))
+
+                break
+
+        if not self._resumable:
+            lines = [line for line in lines if not line.startswith(b"id")]
+
+        for line in lines:
+            field, _, value = line.partition(b":")
+            if field == b"id":
+                self._guard.note_event_id(value.strip().decode("utf-8", "replace"), self._record or self._resumes)
+
+        return b"\n".join(lines) + b"\n\n"
 
     def _may_ask(self) -> bool:
         """Whether the SDK gets this request of the server's: each costs it a task and a POST, one after the other."""
@@ -150,6 +198,16 @@ class GuardedEvents(httpx2.AsyncByteStream):
 
         await self._pieces.aclose()
         await self._response.aclose()
+
+
+def _event_of(message: Message) -> bytes:
+    """One member of a batch as an event of its own; only requests, notifications and replies get here."""
+    fields = {name: getattr(message, name) for name in ("id", "method", "params", "result") if hasattr(message, name)}
+    return (
+        b"data: "
+        + json.dumps({"jsonrpc": "2.0"} | {k: v for k, v in fields.items() if v is not None}).encode()
+        + b"\n\n"
+    )
 
 
 def stand_in_body(record: CallRecord) -> bytes:

@@ -11,6 +11,7 @@ It is not a client: it knows nothing of sessions or eras.
 
 import contextlib
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -56,6 +57,12 @@ COURTESY_SECONDS = 0.2
 GET_BACKOFF_SECONDS = (1, 2, 4, 8, 16, 30)
 """Waits before the server's own stream is opened again. The SDK gives up for ever after two failures."""
 
+EXPLANATION_SECONDS = 1.0
+"""The body of an error status may take so long."""
+
+SHORT_SECONDS = 5.0
+"""The server's own stream is opened again later and later when it ends sooner than this."""
+
 NO_STREAM = frozenset({404, 405, 406, 501})
 """Statuses by which a server says that it has no stream of its own."""
 
@@ -98,6 +105,10 @@ class Guard(httpx2.AsyncBaseTransport):
         self._books = books
         self._on_secret = on_secret
         self._no_stream = False
+        self._own_event_id = ""
+        self._own_opened = -math.inf
+        self._short = 0
+        self._unframed = False
         self.replies = RepeatedReplies(limits.max_message_values, limits.max_message_bytes, hashed=hooks.hash_replies)
 
     async def aclose(self) -> None:
@@ -153,6 +164,7 @@ class Guard(httpx2.AsyncBaseTransport):
                 record.fault, record.detail, record.sent = "unsendable", "no connection was free in time", False
                 return _stand_in(request, 502)
             except httpx2.TransportError as error:
+                self._unframed = self._unframed or isinstance(error, httpx2.RemoteProtocolError)
                 unreachable = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
                 record.fault = "unreachable" if unreachable else "dropped"
                 record.sent = not unreachable
@@ -160,6 +172,11 @@ class Guard(httpx2.AsyncBaseTransport):
                 return _stand_in(request, 502)
 
             if session_id := response.headers.get("mcp-session-id"):
+                if not session_id.isascii():
+                    record.fault, record.detail = "malformed", "its session id holds what no header may hold"
+                    await response.aclose()
+                    return _stand_in(request, 502)
+
                 self._books.session_headers["mcp-session-id"] = session_id
 
             kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -193,7 +210,11 @@ class Guard(httpx2.AsyncBaseTransport):
     async def _error(self, response: httpx2.Response, request: httpx2.Request, record: CallRecord) -> httpx2.Response:
         record.status = response.status_code
         record.retry_after_seconds = _retry_after(response.headers.get("retry-after"))
-        body, _ = await self._read(response, record, most=min(self._limits.max_message_bytes, 1024 * 1024))
+        body = b""
+        with anyio.move_on_after(EXPLANATION_SECONDS):
+            # The status says enough; who explains it without end is not waited for.
+            body, _ = await self._read(response, record, most=min(self._limits.max_message_bytes, 1024 * 1024))
+
         # With room for a secret across the end: it is masked before it is cut.
         record.excerpt = body[: EXCERPT_BYTES + 1024].decode("utf-8", "replace")
         for message in read_message(body, self._limits.max_message_values):
@@ -217,6 +238,8 @@ class Guard(httpx2.AsyncBaseTransport):
                 self.file(message, record)
 
             if record.answer is None and record.fault is None:
+                # Perhaps what came is the rest of an earlier response: this server cannot be trusted to frame.
+                self._unframed = True
                 record.fault = "malformed"
                 record.detail = "its body holds no answer to this request"
 
@@ -251,7 +274,12 @@ class Guard(httpx2.AsyncBaseTransport):
         if isinstance(message, Request | Noise):
             return
 
-        if message.id is not None and message.id != record.id:
+        if (
+            record.answer is not None
+            or record.fault is not None
+            or (message.id is not None and message.id != record.id)
+        ):
+            # The first word counts.
             # It answers something else. What did not come as its own request's reply is nobody's answer.
             self._traffic.late += 1
             return
@@ -264,6 +292,13 @@ class Guard(httpx2.AsyncBaseTransport):
         else:
             record.answer = message
             record.reply_sha256 = message.sha256
+
+    def note_event_id(self, event_id: str, record: CallRecord | None) -> None:
+        """A stream may be resumed from here."""
+        if record is not None:
+            record.event_id = event_id
+        else:
+            self._own_event_id = event_id
 
     def note_noise(self, sample: str) -> None:
         """Something came that is no message."""
@@ -303,6 +338,20 @@ class Guard(httpx2.AsyncBaseTransport):
             # The SDK asks twice; a server that said no need not be told so again.
             return _stand_in(request, 405)
 
+        wanted = request.headers.get("last-event-id")
+        resumes = next((one for one in self._books.records.values() if wanted and one.event_id == wanted), None)
+        if wanted and resumes is None and wanted != self._own_event_id:
+            # Whoever asked for that answer has gone.
+            return _stand_in(request, 405)
+
+        if resumes is None:
+            now = anyio.current_time()
+            self._short = self._short + 1 if now - self._own_opened < SHORT_SECONDS else 0
+            if self._short:
+                await anyio.sleep(GET_BACKOFF_SECONDS[min(self._short, len(GET_BACKOFF_SECONDS)) - 1])
+
+            self._own_opened = anyio.current_time()
+
         for wait in (*GET_BACKOFF_SECONDS, None):
             try:
                 response = await self._send(request)
@@ -314,7 +363,7 @@ class Guard(httpx2.AsyncBaseTransport):
                     self._no_stream = True
 
                 if response.status_code < 400:
-                    stream = GuardedEvents(self, response, None, self._limits, self._traffic)
+                    stream = GuardedEvents(self, response, None, self._limits, self._traffic, resumes)
                     return httpx2.Response(200, headers=_plain(response.headers), stream=stream, request=request)
 
                 if wait is None or response.status_code < 500:
@@ -337,6 +386,9 @@ class Guard(httpx2.AsyncBaseTransport):
         if _origin(request.url) == self._origin:
             for name, value in self._headers.items():
                 request.headers[name] = await self._resolve(name, value)
+
+        if self._unframed:
+            request.headers["connection"] = "close"
 
         self._traffic.bytes_out += int(request.headers.get("content-length", 0))
         response = await self._inner.handle_async_request(request)

@@ -7,6 +7,7 @@ says what really happened; `session.py` turns it into our own tree.
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from math import isfinite
 from typing import Any, Literal, Protocol, TypeGuard
 
 import anyio
@@ -59,6 +60,8 @@ class CallRecord:
     """Progress reports not given to the caller yet; of a flood the newest are kept."""
     moved: anyio.Event = attrs.field(factory=anyio.Event)
     """Set when there is progress, or the answer."""
+    event_id: str | None = None
+    """The latest event id on the stream of its reply, under which it may be resumed."""
     abort: Callable[[], None] | None = None
     """Stops reading the reply; set while somebody reads."""
 
@@ -89,8 +92,10 @@ class CallRecord:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a wire value is a number; a boolean is none."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether a wire value is a number that JSON has; a boolean is none, nor are NaN and the infinities."""
+    return (
+        isinstance(value, int | float) and not isinstance(value, bool) and (isinstance(value, int) or isfinite(value))
+    )
 
 
 class LinkError(MCPError):

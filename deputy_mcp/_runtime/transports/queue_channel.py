@@ -13,6 +13,10 @@ MOST_QUEUED_BYTES = 64 * 1024 * 1024
 """Messages of ours that the other end has not taken; past it the caller waits."""
 
 
+MOST_UNSORTED = 256
+"""Messages read and not sorted yet, past which the transport reads no more."""
+
+
 class QueueChannel:
     """`receive` gives what `put` was given; `write_now` queues whole messages for `take`."""
 
@@ -23,6 +27,7 @@ class QueueChannel:
         self._queued = anyio.Event()
         self._taken = anyio.Event()
         self._bytes = 0
+        self._sorted = anyio.Event()
 
     async def receive(self) -> list[Message]:
         while not self._inbox:
@@ -31,7 +36,14 @@ class QueueChannel:
 
         messages = list(self._inbox)
         self._inbox.clear()
+        self._sorted.set()
         return messages
+
+    async def wait_sorted(self) -> None:
+        """Return when there is room for more of what the transport reads: a flood must wait outside."""
+        while len(self._inbox) > MOST_UNSORTED:
+            self._sorted = anyio.Event()
+            await self._sorted.wait()
 
     def put(self, message: Message) -> None:
         """What the transport read."""

@@ -72,6 +72,7 @@ class SseLink(QueueLink):
                         else:
                             self._take(event)
 
+                    await self.channel.wait_sorted()
                     if framer.seen_bytes > FLOOD_FACTOR * self._limits.max_message_bytes:
                         self._lost.tell("flooded", "an event on its stream does not end")
                         return

@@ -131,11 +131,14 @@ class StdioLink:
                     if len(self._stderr) > 2 * self._limits.max_stderr_bytes:
                         del self._stderr[: -self._limits.max_stderr_bytes or None]
 
-                    *lines, rest = (rest[-2048:] + chunk).split(b"\n")
+                    # Only so many lines are looked at as may be logged: a flood of them is worth no splitting.
+                    *lines, rest = (rest[-2048:] + chunk).split(b"\n", budget.left(anyio.current_time()))
                     for line in lines:
-                        if budget.take(anyio.current_time()):
-                            text = masked_line(line.decode("utf-8", "replace"), self._secrets)
-                            log_event("server_stderr", server=server, line=text)
+                        budget.use()
+                        text = masked_line(line.decode("utf-8", "replace"), self._secrets)
+                        log_event("server_stderr", server=server, line=text)
+
+                    rest = rest[rest.rfind(b"\n") + 1 :]
             finally:
                 self._stderr_done.set()
 
@@ -399,9 +402,11 @@ class _LineBudget:
         self._second = 0
         self._used = 0
 
-    def take(self, now: float) -> bool:
+    def left(self, now: float) -> int:
         if int(now) != self._second:
             self._second, self._used = int(now), 0
 
+        return self._per_second - self._used
+
+    def use(self) -> None:
         self._used += 1
-        return self._used <= self._per_second

@@ -115,6 +115,7 @@ class StreamDispatcher:
         self._answering = Answering(self._post)
         self._broken: LinkError | None = None
         self._closed: LinkError | None = None
+        self._heard = False
 
     # -- the SDK's Dispatcher ------------------------------------------------------------------------------------
 
@@ -303,6 +304,8 @@ class StreamDispatcher:
         self.close(LinkError("lost", loss.detail))
 
     def _take(self, message: Message, intercept: OnNotifyIntercept | None) -> None:
+        # From a stream that has brought one message others can come, however it is decorated.
+        self._heard = self._heard or not isinstance(message, Noise)
         match message:
             case Reply(id=key, result=result):
                 if slot := self._answered(key):
@@ -329,17 +332,19 @@ class StreamDispatcher:
             case Request():
                 self._answering.take(message)
             case Noise(reason=reason, framing=framing):
-                if framing is not None:
+                if framing is not None and not self._heard:
                     self._lost.tell("framing", f"it writes {framing}")
 
                 self._noise(reason)
 
     def _answered(self, key: MessageId) -> _Slot | None:
-        slot = self._slots.pop(key, None)
-        if slot is None:
+        slot = self._slots.get(key)
+        if slot is None or not slot.record.sent:
+            # A guess at what has not left yet is no answer either.
             self._traffic.late += 1
+            return None
 
-        return slot
+        return self._slots.pop(key)
 
     def _fail(self, key: MessageId, fault: Fault, detail: str, *, seen_bytes: int = 0) -> None:
         if slot := self._answered(key):
@@ -347,7 +352,7 @@ class StreamDispatcher:
 
     def fail_unsent(self, seen: CallRecord, fault: Fault, detail: str) -> None:
         """A transport could not deliver the request with `seen.id`: fail its call with what was seen instead."""
-        if slot := self._answered(seen.id):
+        if slot := self._slots.pop(seen.id, None):
             slot.record.status = seen.status
             slot.record.retry_after_seconds = seen.retry_after_seconds
             slot.record.excerpt = seen.excerpt
