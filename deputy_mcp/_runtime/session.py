@@ -221,7 +221,7 @@ class Session:
             if isinstance(probe, DiscoverResult) or isinstance(greeting, InitializeResult):
                 return True
 
-            gone = isinstance(probe, LinkError) and probe.fault in ("lost", "unreachable")
+            gone = isinstance(probe, LinkError) and probe.fault in ("lost", "unreachable", "unsendable")
             return gone or (probe is not None and greeting is not None)
 
         async with anyio.create_task_group() as tasks:

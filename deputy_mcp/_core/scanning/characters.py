@@ -29,7 +29,7 @@ _GREEK_DOUBLES = (
     "\u03b9\u03bd\u03bf\u03c1\u03c5\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7"
 )
 
-_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
+_RIGHT_TO_LEFT = re.compile("[\u05d0-\u05ff\u0620-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _CJK = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 _JOINING = "\u0600-\u08ff\u0900-\u0dff\u0f00-\u109f\u1780-\u18af\u1a00-\u1bff"
 """Scripts in which a joiner changes how letters are drawn: Arabic, the Indic ones, Tibetan, Khmer, Mongolian, …."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from attrs import frozen
 
 from deputy_mcp._core.scanning.folding import fold
-from deputy_mcp._core.scanning.lexicon import COMMON
+from deputy_mcp._core.scanning.lexicon import ENGLISH
 from deputy_mcp._core.scanning.mending import mend_words
 
 ROUNDS = 3
@@ -29,7 +29,7 @@ FEWEST_LETTERS = 8
 """Letters written as escapes from which on a text counts as encoded: an honest one escapes signs, not letters."""
 
 FEWEST_WORDS = 3
-"""Words that must be common English, or put back, before a reading counts as encoded."""
+"""English words that must have come out before a reading counts as encoded."""
 
 LONG_MESSAGE = 40
 """Readable characters that came out of bytes, from which on they count whatever they say: an example is shorter."""
@@ -60,7 +60,7 @@ _HEX = re.compile(r"(?:[0-9a-fA-F]{2}){12,}|(?:(?:0[xX]|\\x)?[0-9a-fA-F]{2}[ ,:]
 _DECIMAL = re.compile(r"(?:[0-9]{2,3}[ ,]{1,2}){10,}[0-9]{2,3}")
 _BINARY = re.compile(r"(?:[01]{8}[ ,]?){8,}")
 _HEX_DIGITS = re.compile(r"(?:0[xX]|\\x)?([0-9a-fA-F]{2})")
-_SEGMENT = re.compile(r"[^.!?:;\n]{20,}")
+_SEGMENT = re.compile(r"[^.!?:;\n]{16,}")
 _WORD = re.compile(r"[a-z]+")
 _TAG = re.compile(r"<[^<>\n]{0,200}>")
 
@@ -126,7 +126,7 @@ def _undo_bytes(text: str) -> tuple[str, bool]:
         if read
     ]
     joined = "\n\n".join(found)
-    return joined, len(joined) >= LONG_MESSAGE or _common_words(joined) >= FEWEST_WORDS
+    return joined, len(joined) >= LONG_MESSAGE or _english_words(_WORD.findall(joined.lower())) >= FEWEST_WORDS
 
 
 def _from_base64(text: str) -> bytes:
@@ -180,33 +180,29 @@ def _readable(data: bytes) -> str:
     except UnicodeDecodeError:
         return ""
 
-    if text.isascii() and text.isprintable():
-        return text  # perhaps another layer
-
-    plain = sum(map(text.count, " etaoinshr"))
-    return text if plain * 2 > len(text) and " " in text.strip() else ""
+    return text if "".join(text.split()).isprintable() else ""
 
 
-def _common_words(text: str) -> int:
-    return sum(word in COMMON for word in _WORD.findall(text.lower()))
+def _english_words(words: list[str]) -> int:
+    return sum(word in ENGLISH and len(word) > 1 for word in words)
 
 
 def _undo_ciphers(text: str) -> tuple[str, bool]:
-    """Sentences that hold no common word, and hold several once the letters are turned or the order is."""
+    """Sentences that hold hardly an English word, and mostly English ones once the letters or their order are turned."""
     found: list[str] = []
     for match in _SEGMENT.finditer(text):
         segment = match[0].lower()
         words = _WORD.findall(segment)
-        if len(words) < 4 or sum(word in COMMON for word in words) * 10 > len(words):
+        if len(words) < FEWEST_WORDS or _english_words(words) * 4 > len(words):
             continue
 
         for turned in (codecs.encode(segment, "rot13"), segment[::-1]):
-            if _common_words(turned) * 5 >= len(words) and _common_words(turned) >= 2:
+            count = _english_words(_WORD.findall(turned))
+            if count >= FEWEST_WORDS and count * 5 >= len(words) * 2:
                 found.append(turned)
                 break
 
-    joined = ".\n".join(found)
-    return joined, _common_words(joined) >= FEWEST_WORDS
+    return ".\n".join(found), bool(found)
 
 
 def _put_back(text: str) -> tuple[str, bool]:

@@ -29,8 +29,10 @@ _EDGES = "\"'`“”‘’«»()[]{}<>*,;:.?#-–—_~"
 _SPACED = re.compile(
     r"(?<![A-Za-z0-9@$])(?:[A-Za-z0-9@$!][ \t\n._\-*|/·,~+:]{1,4}){4,1000}[A-Za-z0-9@$!](?![A-Za-z0-9])"
 )
+_RUN = re.compile(rf"[A-Za-z]{{{SHORTEST_RUN},{LONGEST_RUN}}}")
 _LETTER = re.compile(r"[A-Za-z0-9@$!]")
-_DIGIT_FOR_LETTER = re.compile(r"[a-z][0-9]{1,2}[a-z]|^[0-9][a-z]|[a-z][0-9]$")
+_DIGIT_FOR_RUN = re.compile(rf"[A-Za-z]{{{SHORTEST_RUN},{LONGEST_RUN}}}")
+_LETTER = re.compile(r"[a-z][0-9]{1,2}[a-z]|^[0-9][a-z]|[a-z][0-9]$")
 _NO_LETTERS = re.compile(r"[^A-Za-z]+")
 _SIGNS = frozenset("013457@$!|")
 _BEGINNINGS = frozenset(word[:size] for word in ENGLISH for size in range(1, len(word) + 1))
@@ -42,8 +44,9 @@ def mend_words(text: str) -> tuple[str, int]:
     mended: set[str] = set()
     budget = [LONGEST_RUN]
     text = _SPACED.sub(lambda match: _join_letters(match[0], mended, budget), text)
+    text = _RUN.sub(lambda match: _cut_letters(match[0], mended, budget), text)
     known: dict[str, _Chunk] = {}
-    lines = [" ".join(_mend_line(line.split(), mended, budget, known)) for line in text.split("\n")]
+    lines = [" ".join(_mend_line(line.split(), mended, known)) for line in text.split("\n")]
     return "\n".join(lines), len(mended)
 
 
@@ -63,6 +66,11 @@ def _join_letters(run: str, mended: set[str], budget: list[int]) -> str:
 
     mended.update(word.lower() for word in known)
     return joined
+
+
+def _cut_letters(run: str, mended: set[str], budget: list[int]) -> str:
+    """The words of a long word, unless its capitals show that it is an identifier."""
+    return run if sum(map(str.isupper, run[1:])) * 8 > len(run) else _cut_run(run, run, mended, budget)
 
 
 def _cut_run(original: str, letters: str, mended: set[str], budget: list[int]) -> str:
@@ -119,7 +127,7 @@ def _read_chunk(chunk: str) -> _Chunk:
     return _Chunk("", _mend_chunk(core))
 
 
-def _mend_line(chunks: list[str], mended: set[str], budget: list[int], known: dict[str, _Chunk]) -> Iterator[str]:
+def _mend_line(chunks: list[str], mended: set[str], known: dict[str, _Chunk]) -> Iterator[str]:
     for chunk in chunks:
         if chunk not in known:
             known[chunk] = _read_chunk(chunk)
@@ -141,8 +149,6 @@ def _mend_line(chunks: list[str], mended: set[str], budget: list[int], known: di
                 mended.add(word)
 
             yield _keep_edges(chunk, chunk, word)
-        elif len(core) >= SHORTEST_RUN and chunk.strip(_EDGES)[1:].islower():
-            yield _cut_run(chunk, core, mended, budget)
         else:
             yield chunk
 

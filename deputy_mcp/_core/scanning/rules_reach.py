@@ -327,6 +327,7 @@ REACH_RULES = (
             "through",
             "unreliable & tool",
             "unreliable & other_tool",
+            "instead 4 named & every",
             "obey ~ output & guidance",
         ),
     ),

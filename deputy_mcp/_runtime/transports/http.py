@@ -19,6 +19,7 @@ import httpx2
 from mcp import MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest, ProgressFnT
+from mcp.shared.inbound import MCP_METHOD_HEADER
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
 from deputy_mcp._core.config import HttpServer, Limits
@@ -82,7 +83,7 @@ class HttpLink:
         if "mcp-session-id" not in headers or dispatcher.forgotten:
             return
 
-        with anyio.move_on_after(GOODBYE_SECONDS, shield=True), suppress(httpx2.HTTPError):
+        with anyio.move_on_after(GOODBYE_SECONDS, shield=True), suppress(Exception):  # the host's auth may fail here
             await self._client.delete(self._spec.url, headers=headers)
 
     def lose(self, code: str, detail: str) -> None:
@@ -146,7 +147,8 @@ class HttpDispatcher:
             record.body = _body(record.id, method, params_json)
 
         key = f"{id(self)}-{record.id}"
-        options["headers"] = {**options.get("headers", {}), CALL_HEADER: key}
+        # The hedged `initialize` goes to modern servers too, which want to see every method in a header.
+        options["headers"] = {MCP_METHOD_HEADER: method, **options.get("headers", {}), CALL_HEADER: key}
         courtesy = options.pop("cancel_on_abandon", True)
         # The SDK would hold the caller, shielded, until its courtesy was written.
         options["cancel_on_abandon"] = False
