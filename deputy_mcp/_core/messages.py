@@ -82,7 +82,12 @@ class Noise:
 
     reason: str
     framing: str | None = None
+    sample: str = field(default="", eq=False)
+    """The beginning of what it was, raw: for the log, which cleans and masks it."""
 
+
+SAMPLE_BYTES = 400
+"""Of a line that is no message, for the log."""
 
 MOST_BATCH = 1_000
 """Messages in one batch; sorting more of them would hold the event loop."""
@@ -239,7 +244,8 @@ def _unreadable(line: bytes, error: Exception) -> Message:
     if message_id is not None and _may_be_answer(line):
         return Invalid(message_id, reason)
 
-    return Noise(reason, framing=hopeless_framing(line))
+    sample = line[:SAMPLE_BYTES].decode("utf-8", "replace")
+    return Noise(reason, framing=hopeless_framing(line), sample=sample)
 
 
 _PRETTY = re.compile(rb'"jsonrpc"\s*:\s*"2\.0"\s*,?')

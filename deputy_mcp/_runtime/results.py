@@ -1,6 +1,7 @@
 """Step 10 of a call: what came back, capped, checked and cleaned."""
 
 import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import anyio
@@ -28,10 +29,11 @@ from deputy_mcp._runtime.session import was_repaired
 from deputy_mcp._runtime.spill import Spill
 from deputy_mcp._runtime.transports.link import CallRecord
 
-SCANNED_AT_ONCE = 500
-"""Characters that are scanned in the loop's turn, in a few milliseconds at worst; more in a thread."""
+READ_AT_ONCE_BYTES = 1_000
+"""A result up to this size is cleaned, modelled and scanned in the loop's turn, in a few milliseconds at worst; a
+larger one in a thread."""
 
-SCANNED_END = 32 * 1024
+SCANNED_END = 8 * 1024
 """Characters scanned at each end of a long text: scanning is some thousand times slower than reading."""
 
 
@@ -54,11 +56,17 @@ async def finish_tool(call: ToolCall, gate: Gate, spill: Spill, raw: dict[str, A
         if limits.on_large_result == "spill":
             spilled = await _spill(raw, limits, spill, findings)
 
-    text, truncated = bounded(render_result(raw), limits.max_result_bytes)
-    findings += await _scanned(text)
+    if size <= READ_AT_ONCE_BYTES:
+        text, truncated, content, odd = _read(raw, limits.max_result_bytes)
+    else:
+        text, truncated, content, odd = await anyio.to_thread.run_sync(
+            _read, raw, limits.max_result_bytes, abandon_on_cancel=True
+        )
+
+    findings += odd
     return ToolResult(
         text=text,
-        content=read_blocks(raw),
+        content=content,
         structured_content=raw.get("structuredContent"),
         is_error=raw.get("isError") is True,
         truncated=truncated,
@@ -73,13 +81,15 @@ async def finish_tool(call: ToolCall, gate: Gate, spill: Spill, raw: dict[str, A
     )
 
 
-async def _scanned(text: str) -> tuple[Finding, ...]:
-    """What is odd about a text that a model will read; of a long one its two ends. They are for the host to weigh."""
-    if len(text) <= SCANNED_AT_ONCE:
-        return scan_text(text)
+def _read(raw: dict[str, Any], most_bytes: int) -> tuple[str, bool, tuple[Any, ...], tuple[Finding, ...]]:
+    """The text, whether it was cut, the blocks, and what is odd about the text."""
+    text, truncated = bounded(render_result(raw), most_bytes)
+    return text, truncated, read_blocks(raw), _scanned(text)
 
-    ends = text if len(text) <= 2 * SCANNED_END else f"{text[:SCANNED_END]}\n{text[-SCANNED_END:]}"
-    return await anyio.to_thread.run_sync(scan_text, ends, abandon_on_cancel=True)
+
+def _scanned(text: str) -> tuple[Finding, ...]:
+    """What is odd about a text that a model will read; of a long one its two ends. They are for the host to weigh."""
+    return scan_text(text if len(text) <= 2 * SCANNED_END else f"{text[:SCANNED_END]}\n{text[-SCANNED_END:]}")
 
 
 async def _spill(raw: dict[str, Any], limits: Limits, spill: Spill, findings: list[Finding]) -> str | None:
@@ -130,8 +140,7 @@ def _finding(code: str, message: str, place: str = "") -> Finding:
 async def finish_resource(call: ResourceCall, raw: dict[str, Any]) -> ResourceResult:
     """The result of reading a resource."""
     contents = _objects(raw, "contents", call)
-    text, truncated, size = _shown([render_resource(item) for item in contents], raw, call.record, call.task.limits)
-    findings = await _scanned(text)
+    text, truncated, size, findings = await _shown(contents, render_resource, raw, call)
     return ResourceResult(
         text=text,
         contents=contents,
@@ -148,8 +157,7 @@ async def finish_resource(call: ResourceCall, raw: dict[str, Any]) -> ResourceRe
 async def finish_prompt(call: PromptCall, raw: dict[str, Any]) -> PromptResult:
     """The result of getting a prompt."""
     messages = _objects(raw, "messages", call)
-    text, truncated, size = _shown([render_message(item) for item in messages], raw, call.record, call.task.limits)
-    findings = await _scanned(text)
+    text, truncated, size, findings = await _shown(messages, render_message, raw, call)
     description = raw.get("description")
     return PromptResult(
         text=text,
@@ -177,6 +185,17 @@ def _objects(raw: dict[str, Any], member: str, call: ResourceCall | PromptCall) 
     return tuple(items)
 
 
-def _shown(parts: list[str], raw: dict[str, Any], record: CallRecord, limits: Limits) -> tuple[str, bool, int]:
-    text, truncated = bounded(clean_text("\n".join(parts)), limits.max_result_bytes)
-    return text, truncated, record.reply_bytes or len(json.dumps(raw))
+async def _shown(
+    items: tuple[dict[str, Any], ...],
+    render: Callable[[Mapping[str, Any]], str],
+    raw: dict[str, Any],
+    call: ResourceCall | PromptCall,
+) -> tuple[str, bool, int, tuple[Finding, ...]]:
+    def read() -> tuple[str, bool, tuple[Finding, ...]]:
+        text, truncated = bounded(clean_text("\n".join(map(render, items))), call.task.limits.max_result_bytes)
+        return text, truncated, _scanned(text)
+
+    size = call.record.reply_bytes or len(json.dumps(raw))
+    shown = read() if size <= READ_AT_ONCE_BYTES else await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
+    text, truncated, findings = shown
+    return text, truncated, size, findings

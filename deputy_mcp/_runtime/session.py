@@ -478,6 +478,13 @@ def _encode(value: Any) -> bytes:
     return _encoder.encode(value).encode()
 
 
+MOST_PROBLEMS = 1_000
+"""Faults of a handshake that are looked at; listing hundreds of thousands would hold the event loop."""
+
+
 def _first_problem(error: ValidationError) -> str:
+    if error.error_count() > MOST_PROBLEMS:
+        return f"it has {error.error_count()} faults"
+
     first = error.errors(include_url=False, include_input=False)[0]
     return clean_line(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")

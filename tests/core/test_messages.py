@@ -152,7 +152,7 @@ TABLE = [
     ({"id": 2, "method": "ping"}, Request(2, "ping", None)),
     ({"id": "2", "method": "ping", "params": {"a": 1}}, Request("2", "ping", {"a": 1})),
     ({"id": 2, "method": "ping", "params": [1]}, Request(2, "ping", None)),
-    ({"id": 2, "method": "ping", "result": {}}, Request(2, "ping", None)),
+    ({"id": 2, "method": "ping", "result": {}}, Reply(2, {})),
     ({"id": None, "method": "ping"}, Noise("a request whose id is neither string nor integer")),
     ({"id": True, "method": "ping"}, Noise("a request whose id is neither string nor integer")),
     ({"id": 1.5, "method": "ping"}, Noise("a request whose id is neither string nor integer")),
@@ -498,6 +498,7 @@ def test_an_id_is_not_taken_from_a_string_that_does_not_end():
 LENGTH_PREFIXED = (
     "length-prefixed messages (as in the Language Server Protocol); MCP's stdio wants one JSON object a line"
 )
+UTF_16 = "UTF-16; MCP's stdio wants UTF-8"
 PRETTY = "pretty-printed JSON over several lines; MCP's stdio wants one JSON object a line"
 
 
@@ -506,8 +507,12 @@ PRETTY = "pretty-printed JSON over several lines; MCP's stdio wants one JSON obj
     [
         (b"Content-Length: 119", LENGTH_PREFIXED),
         (b"content-length:5", LENGTH_PREFIXED),
-        (b"{", PRETTY),
-        (b"[{", PRETTY),
+        (b'"jsonrpc": "2.0",', PRETTY),
+        (b'"jsonrpc":"2.0"', PRETTY),
+        (b'{\0"\0', UTF_16),
+        (b'\0{\0"', UTF_16),
+        (b"{", None),
+        (b"[{", None),
         (b"Content-Type: x", None),
         (b'  "id": 1,', None),
         (b"}", None),

@@ -216,4 +216,10 @@ using:
   with, using, via, through, by (using|calling|invoking|running|means of)
 other:
   other, another, any, all, every
+harmless:
+  read only, readonly, safe, harmless, non destructive
+writing:
+  write mode, write back, write access, write enabled, writes to, write through, deletes, overwrites, executes, modifies, write operations, resets, drops, uploads, sends, installs
+enabled:
+  default true, enabled by default, by default, internally, also, additionally, secretly, automatically
 """

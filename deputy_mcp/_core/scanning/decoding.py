@@ -180,7 +180,7 @@ def _readable(data: bytes) -> str:
     except UnicodeDecodeError:
         return ""
 
-    return text if "".join(text.split()).isprintable() else ""
+    return text if "".join(fold(text).split()).isprintable() else ""
 
 
 def _english_words(words: list[str]) -> int:

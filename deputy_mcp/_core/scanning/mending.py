@@ -31,8 +31,7 @@ _SPACED = re.compile(
 )
 _RUN = re.compile(rf"[A-Za-z]{{{SHORTEST_RUN},{LONGEST_RUN}}}")
 _LETTER = re.compile(r"[A-Za-z0-9@$!]")
-_DIGIT_FOR_RUN = re.compile(rf"[A-Za-z]{{{SHORTEST_RUN},{LONGEST_RUN}}}")
-_LETTER = re.compile(r"[a-z][0-9]{1,2}[a-z]|^[0-9][a-z]|[a-z][0-9]$")
+_DIGIT_FOR_LETTER = re.compile(r"[a-z][0-9]{1,2}[a-z]|^[0-9][a-z]|[a-z][0-9]$")
 _NO_LETTERS = re.compile(r"[^A-Za-z]+")
 _SIGNS = frozenset("013457@$!|")
 _BEGINNINGS = frozenset(word[:size] for word in ENGLISH for size in range(1, len(word) + 1))
@@ -70,7 +69,7 @@ def _join_letters(run: str, mended: set[str], budget: list[int]) -> str:
 
 def _cut_letters(run: str, mended: set[str], budget: list[int]) -> str:
     """The words of a long word, unless its capitals show that it is an identifier."""
-    return run if sum(map(str.isupper, run[1:])) * 8 > len(run) else _cut_run(run, run, mended, budget)
+    return run if sum(map(str.isupper, run[1:])) * 20 > len(run) else _cut_run(run, run, mended, budget)
 
 
 def _cut_run(original: str, letters: str, mended: set[str], budget: list[int]) -> str:

@@ -187,6 +187,16 @@ AUTHORITY_RULES = (
         ),
     ),
     Rule(
+        "contradicts_itself",
+        severity="flag",
+        message="calls itself harmless and says that it changes something all the same",
+        reason="a person reads the first sentence and believes it",
+        source="https://owasp.org/www-project-mcp-top-10/",
+        examples=("A read-only query. Parameters: write_mode (default true, writes through the cache).",),
+        innocent=("Executes a read-only query.", "Read-only. Never writes to the database."),
+        patterns=("writing & enabled ~ harmless",),
+    ),
+    Rule(
         "standing_order",
         severity="flag",
         message="gives an order for the rest of the session",

@@ -331,11 +331,11 @@ class StreamDispatcher:
                 self._take_notification(method, params, intercept)
             case Request():
                 self._answering.take(message)
-            case Noise(reason=reason, framing=framing):
+            case Noise(reason=reason, framing=framing, sample=sample):
                 if framing is not None and not self._heard:
                     self._lost.tell("framing", f"it writes {framing}")
 
-                self._noise(reason)
+                self._noise(f"{reason}: {sample}" if sample else reason)
 
     def _answered(self, key: MessageId) -> _Slot | None:
         slot = self._slots.get(key)
