@@ -6,7 +6,7 @@ import sys
 
 import anyio
 
-NAMES = ("isolation", "echo")
+NAMES = ("isolation", "echo", "verdicts")
 
 
 def main() -> int:
