@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 
-from deputy_mcp import cli_approvals, cli_pins
+from deputy_mcp import cli_approvals, cli_audit, cli_pins
 from deputy_mcp._core.config import RestartPolicy
 from deputy_mcp._core.errors import ConfigError, DeputyError, PermissionDeniedError
 from deputy_mcp._core.lifecycle import ServerState
@@ -104,6 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     call.set_defaults(run=_run_call)
     cli_pins.add_parser(commands)
     cli_approvals.add_parser(commands)
+    cli_audit.add_parser(commands)
     return parser
 
 
