@@ -1,13 +1,13 @@
 """`deputy-mcp audit show | verify`: the journal, read back and checked. Rotated files count as part of it."""
 
 import argparse
-import json
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from deputy_mcp._core.audit_chain import Verdict, verify_lines
+from deputy_mcp._core.audit import decode_line
+from deputy_mcp._core.audit_chain import Verdict, is_hash, verify_lines
 from deputy_mcp._core.errors import ConfigError
 from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.journal_file import read_lines, rotated_files
@@ -42,7 +42,7 @@ async def _run_show(options: argparse.Namespace) -> int:
     if options.last < 1:
         raise ConfigError("--last must be 1 or more", key="last")
 
-    lines = [_parsed(line) for line in deque(_all_lines(options.file), maxlen=options.last)]
+    lines = [decode_line(line) or {} for line in deque(_all_lines(options.file), maxlen=options.last)]
     out = Printer()
     if options.json:
         out.json(lines)
@@ -59,16 +59,10 @@ def _row(line: dict[str, Any]) -> tuple[str, ...]:
     return tuple(clean_line(str(value), 120) for value in values)
 
 
-def _parsed(line: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-
-    return value if isinstance(value, dict) else {}
-
-
 async def _run_verify(options: argparse.Namespace) -> int:
+    if options.head is not None and not is_hash(options.head):
+        raise ConfigError("--head must be a hash as verify prints it: 64 hexadecimal digits", key="head")
+
     verdict = verify_lines(_all_lines(options.file), key=_key(options.key_file), head=options.head)
     out = Printer()
     if options.json:

@@ -8,7 +8,7 @@ concept. Words in angle brackets are the shapes that `words` reads. Everything i
 REACH = """
 # What must not leave
 file:
-  <secret-file>, wallet dat
+  <secret-file>, wallet dat, id rsa, etc (passwd|shadow)
 private:
   company secrets, environment secrets, address book, contact list, browsing history, browser history, <secret-file>,
   <secret-name>, credential, credentials, passphrase, password, passwords, cookies, mnemonic, ssn, iban,
@@ -194,6 +194,13 @@ lure:
   (their|your|the) password, confirm (their|your) (identity|account|password|payment), scan the
 shell:
   shell (command|commands), system command, system commands, arbitrary (code|commands), os commands, terminal commands
+harmless:
+  read only, readonly, safe, harmless, non destructive
+writing:
+  write mode, write back, write access, write enabled, writes to, write through, deletes, overwrites, executes,
+  modifies, write operations, resets, drops, uploads, sends, installs
+enabled:
+  default true, enabled by default, by default, internally, also, additionally, secretly, automatically
 
 # Signs and small words
 colon:
@@ -216,10 +223,4 @@ using:
   with, using, via, through, by (using|calling|invoking|running|means of)
 other:
   other, another, any, all, every
-harmless:
-  read only, readonly, safe, harmless, non destructive
-writing:
-  write mode, write back, write access, write enabled, writes to, write through, deletes, overwrites, executes, modifies, write operations, resets, drops, uploads, sends, installs
-enabled:
-  default true, enabled by default, by default, internally, also, additionally, secretly, automatically
 """

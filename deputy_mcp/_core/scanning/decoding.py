@@ -31,6 +31,9 @@ FEWEST_LETTERS = 8
 FEWEST_WORDS = 3
 """English words that must have come out before a reading counts as encoded."""
 
+STRAY_BYTES = 3
+"""Bytes of a text that may be broken: what stood right before an encoded text was decoded with it."""
+
 LONG_MESSAGE = 40
 """Readable characters that came out of bytes, from which on they count whatever they say: an example is shorter."""
 
@@ -175,9 +178,9 @@ _BYTES: tuple[tuple[re.Pattern[str], Callable[[str], bytes]], ...] = (
 
 def _readable(data: bytes) -> str:
     """The bytes as a text, if that is what they are; otherwise an empty string."""
-    try:
-        text = data.replace(b"\0", b"").decode()
-    except UnicodeDecodeError:
+    data = data.replace(b"\0", b"")
+    text = data.decode(errors="ignore")
+    if len(text.encode()) + STRAY_BYTES < len(data):
         return ""
 
     return text if "".join(fold(text).split()).isprintable() else ""
@@ -188,7 +191,7 @@ def _english_words(words: list[str]) -> int:
 
 
 def _undo_ciphers(text: str) -> tuple[str, bool]:
-    """Sentences that hold hardly an English word, and mostly English ones once the letters or their order are turned."""
+    """Sentences that hold hardly an English word, and mostly English ones once letters or their order are turned."""
     found: list[str] = []
     for match in _SEGMENT.finditer(text):
         segment = match[0].lower()

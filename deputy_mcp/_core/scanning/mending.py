@@ -26,6 +26,7 @@ SHORTEST_WORD = 4
 _LEET = str.maketrans("013457@$!|", "oieastasii")
 _LEET_L = str.maketrans("013457@$!|", "oleastasll")
 _EDGES = "\"'`“”‘’«»()[]{}<>*,;:.?#-–—_~"
+_LAST = _EDGES + "!"
 _SPACED = re.compile(
     r"(?<![A-Za-z0-9@$])(?:[A-Za-z0-9@$!][ \t\n._\-*|/·,~+:]{1,4}){4,1000}[A-Za-z0-9@$!](?![A-Za-z0-9])"
 )
@@ -80,11 +81,11 @@ def _cut_run(original: str, letters: str, mended: set[str], budget: list[int]) -
 
     budget[0] -= len(letters)
     words = _best_cut(letters)
-    known = {word for word in words if len(word) >= SHORTEST_WORD and word in ENGLISH}
+    known = [word for word in words if len(word) >= SHORTEST_WORD and word in ENGLISH]
     if sum(map(len, known)) * 2 < len(letters):
         return original
 
-    mended |= known
+    mended.update(known)
     return " ".join(words)
 
 
@@ -119,7 +120,7 @@ class _Chunk:
 
 
 def _read_chunk(chunk: str) -> _Chunk:
-    core = chunk.strip(_EDGES).lower()
+    core = chunk.lstrip(_EDGES).rstrip(_LAST).lower()
     if core.isalpha() and core.isascii():
         return _Chunk(core, "")
 
@@ -156,7 +157,7 @@ def _mend_line(chunks: list[str], mended: set[str], known: dict[str, _Chunk]) ->
 
 def _keep_edges(first: str, last: str, word: str) -> str:
     """The mended word with the punctuation that stood around it: it ends sentences."""
-    return first[: len(first) - len(first.lstrip(_EDGES))] + word + last[len(last.rstrip(_EDGES)) :]
+    return first[: len(first) - len(first.lstrip(_EDGES))] + word + last[len(last.rstrip(_LAST)) :]
 
 
 def _count_fragments(cores: list[str]) -> int:

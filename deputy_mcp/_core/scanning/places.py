@@ -52,45 +52,50 @@ class Text:
     role: Role
 
 
+@frozen
+class _Spot:
+    """Where the walk is."""
+
+    place: str = ""
+    ends: bool = False
+    """Whether the place stays the same for everything below."""
+
+    def below(self, key: str) -> "_Spot":
+        if self.ends or len(key) > LONGEST_KEY or not key.isprintable() or clean_text(key) != key:
+            return _Spot(self.place, ends=True)
+
+        longer = f"{self.place}/{key.replace('~', '~0').replace('/', '~1')}"
+        return _Spot(longer) if len(longer) <= LONGEST_PLACE else _Spot(self.place, ends=True)
+
+
 def walk_tool(tool: Mapping[str, Any]) -> Iterator[Text]:
     """The texts of a raw tool definition, in its order."""
-    # What is still to do, the next last: (value, place, role of a string).
-    stack: list[tuple[Any, str, Role]] = [(tool, "", "prose")]
+    # What is still to do, the next last: (value, where it stands, role of a string).
+    stack: list[tuple[Any, _Spot, Role]] = [(tool, _Spot(), "prose")]
     while stack:
-        value, place, role = stack.pop()
+        value, spot, role = stack.pop()
         if isinstance(value, str):
-            yield Text(place, value, role)
+            yield Text(spot.place, value, role)
         elif isinstance(value, Mapping):
-            below: list[tuple[Any, str, Role]] = []
+            below: list[tuple[Any, _Spot, Role]] = []
             for key, item in value.items():
-                here = _below(place, key)
+                here = spot.below(key)
                 if key not in KNOWN_KEYS:
-                    yield Text(here, key, "value" if role == "value" else "key")
+                    yield Text(here.place, key, "value" if role == "value" else "key")
 
-                below.append((item, here, _role(key, place, role)))
+                below.append((item, here, "name" if value is tool and key == "name" else _role(key, role)))
 
             stack.extend(reversed(below))
         elif isinstance(value, list | tuple):
             strings = [item for item in value if isinstance(item, str)]
             if len(strings) > 1:
-                yield Text(place, " ".join(strings), "list")
+                yield Text(spot.place, " ".join(strings), "list")
 
-            stack.extend((value[i], _below(place, str(i)), role) for i in reversed(range(len(value))))
+            stack.extend((value[i], spot.below(str(i)), role) for i in reversed(range(len(value))))
 
 
-def _role(key: str, place: str, role: Role) -> Role:
-    if not place and key == "name":
-        return "name"
-
+def _role(key: str, role: Role) -> Role:
     if role == "value" or key in VALUES:
         return "value"
 
     return "keyword" if key in KEYWORDS else "prose"
-
-
-def _below(place: str, key: str) -> str:
-    if len(key) > LONGEST_KEY or not key.isprintable() or clean_text(key) != key:
-        return place
-
-    longer = f"{place}/{key.replace('~', '~0').replace('/', '~1')}"
-    return longer if len(longer) <= LONGEST_PLACE else place

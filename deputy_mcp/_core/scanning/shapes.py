@@ -66,7 +66,7 @@ _BEACON = re.compile(
 )
 _BLANKS = re.compile(rf"\s{{{WIDE_PADDING}}}|\n{{{TALL_PADDING}}}")
 _NAME = re.compile(r"[A-Za-z0-9_./:-]+")
-_PROSE = re.compile(rf"[A-Za-z]{{2,40}}(?: {{1,4}}[A-Za-z]{{2,40}}){{{FEWEST_PROSE_WORDS - 1}}}")
+_PROSE = re.compile(rf"(?<![A-Za-z])[A-Za-z]{{2,40}}(?: {{1,4}}[A-Za-z]{{2,40}}){{{FEWEST_PROSE_WORDS - 1}}}")
 
 
 def odd_shapes(text: str, role: Role) -> Iterator[str]:

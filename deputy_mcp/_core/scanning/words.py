@@ -28,20 +28,14 @@ MOST_IDENTIFIER_WORDS = 5
 URL, HOST, EMAIL, ACCOUNT, MONEY, PATH = "<url>", "<host>", "<email>", "<account>", "<money>", "<path>"
 SECRET_FILE, SECRET_NAME, IDENTIFIER, OWN = "<secret-file>", "<secret-name>", "<identifier>", "<own>"
 DESTROYER = "<destroyer>"
-ASSIGNMENT, SUBSTITUTION, PIPE, PLACEHOLDER, COLON = (
-    "<assignment>",
-    "<substitution>",
-    "<pipe>",
-    "<placeholder>",
-    "<colon>",
-)
+ASSIGNMENT, SUBSTITUTION, PIPE, COLON = "<assignment>", "<substitution>", "<pipe>", "<colon>"
 SHAPES = frozenset(
     {URL, HOST, EMAIL, ACCOUNT, MONEY, PATH, SECRET_FILE, SECRET_NAME, IDENTIFIER, OWN, ASSIGNMENT, SUBSTITUTION, PIPE}
-    | {PLACEHOLDER, COLON, "<start>"}
+    | {DESTROYER, COLON, "<start>"}
 )
 """Every word that stands for a shape."""
 
-_LEFT = "\"'`“”‘’«([{<*#•–—=+>,;:!?-"
+_LEFT = "\"'`“”‘’«([{<*#•–—=>,;:!?-"
 _RIGHT = "\"'`“”‘’»)]}>*,;:!?.…–—=-"
 _ENDS = frozenset(".!?…。")
 _ABBREVIATIONS = frozenset({"e.g", "i.e", "etc", "vs", "cf", "eg", "ie", "incl", "approx"})
@@ -74,10 +68,9 @@ _SECRET_FILE = re.compile(
     r"|/etc/(?:passwd|shadow|sudoers|hosts)|wallet\.dat|keychain|cookies\.sqlite|\.(?:bash|zsh)_history|\.github_token"
     r"|process\.env|os\.environ|private[_.]key|\.pem\b|\.config/gcloud|(?:credentials|secrets?)\.(?:json|ya?ml|toml|txt|env|csv|py|db|ini)"
 )
-_SECRET_PATH = re.compile(
-    r"(?:~|/(?:etc|home|root|var|tmp|run|users)/|[a-z]:\\|\.{1,2}/|%|.{0,200}/\.).{0,250}(?:password|passwd|credential|secret|token)"
-)
-"""In a path of a file system such a name is a file of secrets; `/oauth/token` is a path of an API."""
+_SECRET_WORDS = ("password", "passwd", "credential", "secret", "token")
+_FILE_ROOTS = ("~", "/etc/", "/home/", "/root/", "/var/", "/tmp/", "/run/", "/users/", "./", "../", "%")  # noqa: S108 - read about, not written
+"""Under them, or in a hidden folder, a name with such a word is a file of secrets; `/oauth/token` is an API's."""
 
 _SECRET_PARTS = word_set(
     "password passwd passphrase secret secrets credential credentials token tokens apikey privatekey cookie cookies rsa"
@@ -112,6 +105,9 @@ def cut_sentences(text: str, *, own: Collection[str] = ()) -> Iterator[list[str]
             words = []
 
         for chunk in line.split():
+            if not words and chunk in _DASHES:
+                continue  # a bullet
+
             read = known.get(chunk)
             if read is None:
                 read = known[chunk] = _read_chunk(chunk, own)
@@ -152,7 +148,7 @@ def _read_chunk(chunk: str, own: Collection[str]) -> tuple[tuple[str, ...], bool
     start = len(chunk) - len(core)
     core = core.rstrip(_RIGHT)
     if not core:
-        return _read_signs(chunk), False
+        return (COLON,) if chunk in _DASHES else (), False
 
     tail = chunk[start + len(core) :]
     words = _read_core(core, chunk[: start + LONGEST_SHAPE], own)
@@ -162,13 +158,6 @@ def _read_chunk(chunk: str, own: Collection[str]) -> tuple[tuple[str, ...], bool
 
 def _is_word(text: str) -> bool:
     return text.isalpha() and text.isascii() and (text[1:].islower() or text.isupper() or len(text) == 1)
-
-
-def _read_signs(chunk: str) -> tuple[str, ...]:
-    if "|" in chunk or "&&" in chunk:
-        return (PIPE,)
-
-    return (COLON,) if chunk in _DASHES else ()
 
 
 def _read_core(core: str, chunk: str, own: Collection[str]) -> tuple[str, ...]:
@@ -188,14 +177,14 @@ def _read_core(core: str, chunk: str, own: Collection[str]) -> tuple[str, ...]:
 
     shape = _SHAPE.match(core[:LONGEST_SHAPE])
     words = _read_shape(shape.lastgroup, core, chunk) if shape else ()
-    return words or _read_identifier(core, chunk, own)
+    return words or _read_identifier(core, own)
 
 
 def _read_shape(kind: str | None, core: str, chunk: str) -> tuple[str, ...]:
     if kind == "path":
         # The dot of `.env` and the dots of `../` may have been taken for punctuation.
         path = chunk.lstrip("'\"`([{<,*").lower()
-        if _SECRET_FILE.search(path) or _SECRET_PATH.match(path):
+        if _is_secret_path(path):
             return (SECRET_FILE,)
 
         return (PATH,) if path.startswith(("/", "~/", "./", "../")) else ()
@@ -206,10 +195,15 @@ def _read_shape(kind: str | None, core: str, chunk: str) -> tuple[str, ...]:
     return (f"<{kind}>",)
 
 
-def _read_identifier(core: str, chunk: str, own: Collection[str]) -> tuple[str, ...]:
-    if "{" in chunk and "}" in chunk:
-        return (*_plain_words(core), PLACEHOLDER)
+def _is_secret_path(path: str) -> bool:
+    if _SECRET_FILE.search(path):
+        return True
 
+    local = path.startswith(_FILE_ROOTS) or "/." in path or path[1:3] == ":\\"
+    return local and any(word in path for word in _SECRET_WORDS)
+
+
+def _read_identifier(core: str, own: Collection[str]) -> tuple[str, ...]:
     name, _, value = core.partition("=")
     name, _, arguments = name.partition("(")
     if not ("_" in name.strip("_") or (name.isalnum() and _CAMEL.search(name, 0, LONGEST_SHAPE))):
@@ -230,7 +224,7 @@ def _read_identifier(core: str, chunk: str, own: Collection[str]) -> tuple[str, 
     if name.isupper():
         return (*parts, *rest)
 
-    return (IDENTIFIER, DESTROYER, *rest) if parts[0] in DESTROYING else (IDENTIFIER, *rest)
+    return (IDENTIFIER, DESTROYER, *rest) if parts and parts[0] in DESTROYING else (IDENTIFIER, *rest)
 
 
 def _read_value(value: str, own: Collection[str]) -> tuple[str, ...]:
