@@ -294,6 +294,22 @@ def too_many_values(line: bytes, limit: int) -> bool:
     return seen + len(_SEPARATORS.findall(line, at)) >= limit
 
 
+def more_values_than(value: Any, limit: int) -> bool:
+    """Whether there are more JSON values in it than `limit`; stops as soon as that is known."""
+    seen = 0
+    waiting = [value]
+    while waiting and seen <= limit:
+        seen += 1
+        one = waiting.pop()
+        if isinstance(one, dict | list):
+            if len(one) > limit:
+                return True
+
+            waiting.extend(one.values() if isinstance(one, dict) else one)
+
+    return seen > limit
+
+
 _ID_FIRST = re.compile(rb'\A\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(-?\d{1,18}|"[^"\\]{1,200}")\s*,')
 _ID_LAST = re.compile(rb'(?<!\\)"id"\s*:\s*(-?\d{1,18}|"[^"\\]{1,200}")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[{}\[\]:,]|[^\s"{}\[\]:,]++', re.DOTALL)

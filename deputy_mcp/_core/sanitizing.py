@@ -54,7 +54,7 @@ def clean_line(text: str, most: int = 200) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def cut_text(text: str, max_bytes: int) -> str:
+def cut_text(text: str, max_bytes: int, *, seen: int | None = None) -> str:
     """`text` itself, or its beginning with `CUT_MARK`, never longer than `max_bytes` in UTF-8, cut between characters.
 
     `text` must be clean: it is encoded.
@@ -67,7 +67,7 @@ def cut_text(text: str, max_bytes: int) -> str:
     if len(encoded) <= max_bytes:
         return text
 
-    mark = CUT_MARK.format(seen=len(encoded))
+    mark = CUT_MARK.format(seen=seen or len(encoded))
     room = max_bytes - len(mark.encode())
     if room < 0:
         return encoded[:max_bytes].decode("utf-8", "ignore")

@@ -285,7 +285,7 @@ def _read_block(block: Any) -> Any:
         return block
 
 
-def render_result(raw: Mapping[str, Any]) -> str:
+def render_result(raw: Mapping[str, Any], max_bytes: int) -> tuple[str, bool]:
     """A call's result as clean text: text blocks as they are, binaries as placeholders, unknown blocks as JSON.
 
     Structured content is shown only where there is no content: servers mirror it as text, and a model should not pay
@@ -297,7 +297,12 @@ def render_result(raw: Mapping[str, Any]) -> str:
     if not parts and structured is not None:
         parts.append(as_json(structured))
 
-    return clean_text("\n".join(parts))
+    text = "\n".join(parts)
+    # Cut before cleaning, which makes text longer and only CRLFs shorter: of megabytes of controls few are shown.
+    head = text[: 2 * max_bytes + 2]
+    clean = clean_text(head)
+    cut = cut_text(clean, max_bytes, seen=None if head is text else len(text.encode("utf-8", "surrogatepass")))
+    return cut, cut is not clean
 
 
 def _render_block(block: Any) -> str:

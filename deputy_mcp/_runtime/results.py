@@ -83,7 +83,7 @@ async def finish_tool(call: ToolCall, gate: Gate, spill: Spill, raw: dict[str, A
 
 def _read(raw: dict[str, Any], most_bytes: int) -> tuple[str, bool, tuple[Any, ...], tuple[Finding, ...]]:
     """The text, whether it was cut, the blocks, and what is odd about the text."""
-    text, truncated = bounded(render_result(raw), most_bytes)
+    text, truncated = render_result(raw, most_bytes)
     return text, truncated, read_blocks(raw), _scanned(text)
 
 

@@ -128,8 +128,11 @@ def _undo_bytes(text: str) -> tuple[str, bool]:
         for read in [_readable(decode(match[0]))]
         if read
     ]
-    joined = "\n\n".join(found)
-    return joined, len(joined) >= LONG_MESSAGE or _english_words(_WORD.findall(joined.lower())) >= FEWEST_WORDS
+    return "\n\n".join(found), any(map(_is_message, found))
+
+
+def _is_message(text: str) -> bool:
+    return len(text) >= LONG_MESSAGE or _english_words(_WORD.findall(text.lower())) >= FEWEST_WORDS
 
 
 def _from_base64(text: str) -> bytes:
@@ -183,7 +186,8 @@ def _readable(data: bytes) -> str:
     if len(text.encode()) + STRAY_BYTES < len(data):
         return ""
 
-    return text if "".join(fold(text).split()).isprintable() else ""
+    plain = "".join(fold(text).split())
+    return text if plain.isprintable() and sum(map(str.isascii, plain)) * 4 > len(plain) * 3 else ""
 
 
 def _english_words(words: list[str]) -> int:

@@ -36,6 +36,7 @@ from deputy_mcp._core.messages import (
     Reply,
     Request,
     TooLarge,
+    more_values_than,
     plain_id,
 )
 from deputy_mcp._core.sanitizing import clean_line
@@ -47,6 +48,9 @@ MOST_REPLIES_BYTES = 1024 * 1024
 
 LAST_WORDS_SECONDS = 0.25
 """How long a dead child's remaining output, exit code and stderr are waited for before its calls fail."""
+
+GREETINGS = frozenset({"initialize", "server/discover"})
+MOST_GREETING_VALUES = 10_000
 
 MESSAGES_PER_TURN = 64
 """A flood must not starve the other servers' readers: after so many messages the loop gets a turn."""
@@ -185,6 +189,10 @@ class StreamDispatcher:
             raise slot.error
 
         assert slot.result is not None
+        if method in GREETINGS and more_values_than(slot.result, MOST_GREETING_VALUES):
+            # The SDK would list every wrong one of them.
+            raise LinkError("malformed", f"its greeting holds more than {MOST_GREETING_VALUES} JSON values")
+
         return slot.result
 
     async def notify(
