@@ -24,10 +24,11 @@ async def test_twenty_servers_killed_flooded_and_restarted_under_calls_leave_boo
     assert [] == report.differences
 
     # A soak in which nothing happened would agree with itself as well.
-    assert report.by_kind[Ending.RESULT] > 100
-    assert all(report.by_kind[kind] for kind in (Ending.NOT_SENT, Ending.REFUSED, Ending.UNKNOWN, Ending.CANCELLED))
-    assert report.processes > 40
-    assert {"backing_off", "stopped"} <= report.states.keys()
+    assert report.by_kind[Ending.RESULT] > 50
+    assert all(report.by_kind[kind] for kind in (Ending.NOT_SENT, Ending.UNKNOWN, Ending.CANCELLED))
+    assert report.processes > 25
+    assert report.states["backing_off"] > 5
+    assert report.runs > report.by_kind[Ending.RESULT]
 
 
 # -- the books themselves --------------------------------------------------------------------------------------------

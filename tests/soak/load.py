@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 from workbench import MARK
 
-from deputy_mcp import DeputyError, McpConnection, McpTool, ServerState, ToolResult, UnavailableError
+from deputy_mcp import CallError, DeputyError, McpConnection, McpTool, ServerState, ToolResult, UnavailableError
 
 from .behaviours import Behaviour
 from .books import Books, Ending
@@ -34,6 +34,8 @@ HANGING_SECONDS = 20
 DEED_SECONDS = 40
 """A reload or stop may take so long: a start and a stop deadline and then some."""
 BEAT_SECONDS = 0.05
+KEPT_HANDLES = 20
+"""Handles that a caller keeps: each holds on to its listing, and the memory measured should be the library's."""
 
 DOWN = frozenset({ServerState.FAILED, ServerState.QUARANTINED, ServerState.STOPPED, ServerState.DORMANT})
 OUTCOMES = {"not_sent": Ending.NOT_SENT, "refused": Ending.REFUSED, "unknown": Ending.UNKNOWN}
@@ -90,6 +92,9 @@ class Load:
         self, dice: random.Random, kept: dict[tuple[str, str], McpTool], server: str, tool: str
     ) -> McpTool | None:
         """A handle that may be an old one: agents keep them."""
+        if len(kept) > KEPT_HANDLES:
+            del kept[next(iter(kept))]
+
         if (server, tool) not in kept or dice.random() < 0.7:
             for each in self.connection.tools(server):
                 if each.tool == tool:
@@ -151,36 +156,21 @@ class Load:
 
         ended = True
         took = anyio.current_time() - began
+        shown = f"call {call} of {server.name}/{tool}"
         if hanging.cancelled_caught:
-            self._books.differ(
-                f"call {call} of {server.name}/{tool} hung for {took:.1f} s, its deadline was {seconds} s"
-            )
-            return self._end(call, Ending.WRONG, "hung", server, tool, took, repeatable, "")
-
-        self.latest_seconds = max(self.latest_seconds, took - seconds)
-        if took > seconds + GRACE_SECONDS + self.longest_pause_seconds:
-            self._books.differ(f"call {call} of {server.name}/{tool} took {took:.1f} s, its deadline was {seconds} s")
-
-        if result is not None:
+            self._books.differ(f"{shown} hung for {took:.1f} s, its deadline was {seconds} s")
+            ending, words, detail = Ending.WRONG, "hung", ""
+        elif result is not None:
             ending, words, detail = self._judge_result(call, what, server, tool, result)
         elif error is not None:
-            ending, words, detail = self._judge_error(call, server, tool, error)
+            ending, words, detail = self._judge_error(shown, error)
         else:
             ending, words, detail = Ending.CANCELLED, "cancelled", ""
 
-        return self._end(call, ending, words, server, tool, took, repeatable, detail)
+        self.latest_seconds = max(self.latest_seconds, took - seconds)
+        if ending is not Ending.WRONG and took > seconds + GRACE_SECONDS + self.longest_pause_seconds:
+            self._books.differ(f"{shown} took {took:.1f} s, its deadline was {seconds} s")
 
-    def _end(
-        self,
-        call: int,
-        ending: Ending,
-        words: str,
-        server: Planned,
-        tool: str,
-        took: float,
-        repeatable: bool,
-        detail: str,
-    ) -> Ending:
         facts = {"server": server.name, "tool": tool, "took": round(took, 3), "at": round(anyio.current_time(), 3)}
         self._books.end(call, ending, words, **facts, repeatable=repeatable, detail=detail)
         return ending
@@ -196,11 +186,14 @@ class Load:
         self._books.differ(f"call {call} of {server.name}/{tool} got a wrong result: {result.text:.120}")
         return Ending.WRONG, "wrong result", result.text[:200]
 
-    def _judge_error(self, call: int, server: Planned, tool: str, error: Exception) -> tuple[Ending, str, str]:
+    def _judge_error(self, shown: str, error: Exception) -> tuple[Ending, str, str]:
         detail = f"{type(error).__name__}: {error}"[:300]
         if not isinstance(error, DeputyError):
-            self._books.differ(f"call {call} of {server.name}/{tool} ended with {detail}")
+            self._books.differ(f"{shown} ended with {detail}")
             return Ending.WRONG, type(error).__name__, detail
+
+        if error.outcome != "not_sent" and not isinstance(error, CallError):
+            self._books.differ(f"{shown} ended as {error.outcome}, which is no outcome of {detail}")
 
         return OUTCOMES[error.outcome], f"{type(error).__name__} {error.code} {error.outcome}", detail
 
