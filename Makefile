@@ -18,7 +18,7 @@ demo: $(READY)          ## the main job on real servers
 
 test: $(READY)          ## the whole suite; servers from other registries are installed on first use
 	$(BIN)/python tests/real/provision.py
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m 'not suite'
 
 test-quick: $(READY)    ## without what is slow or needs a registry
 	$(BIN)/python -m pytest -m 'not slow and not network'

@@ -6,7 +6,7 @@ import sys
 
 import anyio
 
-NAMES = ("isolation", "echo", "verdicts")
+NAMES = ("isolation", "echo", "verdicts", "scanning", "floods")
 
 
 def main() -> int:

@@ -121,6 +121,7 @@ def _connection_behind(tool: McpTool) -> McpConnection | None:
     while isinstance(caller, _AgentCaller):
         caller = caller.original.caller
 
+    caller = getattr(caller, "connection", caller)  # a capability tool has one behind it
     return caller if isinstance(caller, McpConnection) else None
 
 
@@ -305,7 +306,7 @@ class Agent:
 
     async def resume(self, ticket: str) -> ToolResult | ResourceResult | PromptResult:
         """Run the call of an approved ticket, under this agent's permissions and count. See `McpConnection.resume`."""
-        found, connection = await self._find_ticket(ticket)
+        found = await self._find_ticket(ticket)
         tool = self._tools.get(found.public_name)
         if tool is None:
             raise NotAllowlistedError(
@@ -315,15 +316,23 @@ class Agent:
                 code="unknown_tool",
             )
 
-        caller = tool.caller
+        caller, connection = tool.caller, _connection_behind(tool)
         assert isinstance(caller, _AgentCaller)
+        if connection is None:
+            raise NotAllowlistedError(
+                f"{found.public_name} is not a server's tool here",
+                server=found.server,
+                tool=found.tool,
+                code="unknown_tool",
+            )
+
         return await caller.resume(tool, connection, ticket)
 
-    async def _find_ticket(self, ticket: str) -> tuple[Ticket, McpConnection]:
+    async def _find_ticket(self, ticket: str) -> Ticket:
         connections = {caller for tool in self._tools.values() if (caller := _connection_behind(tool)) is not None}
         for connection in connections:
             with contextlib.suppress(ConfigError, ApprovalDeniedError):
-                return await connection.ticket(ticket), connection
+                return await connection.ticket(ticket)
 
         raise ApprovalDeniedError(
             f"no connection of this agent knows the ticket {clean_line(str(ticket), 60)!r}", code="unknown_ticket"

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import anyio
+from attrs import evolve
 
 from deputy_mcp import cli_approvals, cli_audit, cli_pins
 from deputy_mcp._core.config import RestartPolicy
@@ -18,6 +19,7 @@ from deputy_mcp._core.errors import ConfigError, DeputyError, PermissionDeniedEr
 from deputy_mcp._core.lifecycle import ServerState
 from deputy_mcp._core.permissions import Permissions
 from deputy_mcp._core.sanitizing import clean_text
+from deputy_mcp._runtime.configfile import load_config
 from deputy_mcp._runtime.connection import McpConnection
 from deputy_mcp._runtime.handles import tool_metadata
 from deputy_mcp._runtime.status import ServerStatus
@@ -133,7 +135,9 @@ async def _run_demo(_: argparse.Namespace) -> int:
 async def _run_check(options: argparse.Namespace) -> int:
     permissions = _permissions(options)
     names = options.servers or None
-    connection = McpConnection.from_config(options.config, names, permissions=permissions, restart=_ONCE)
+    # Looking is no call: it is not journalled, and a program that runs beside it keeps its journal.
+    config = evolve(load_config(options.config, names), journal=None)
+    connection = McpConnection(config, permissions=permissions, restart=_ONCE)
     progress = Printer(sys.stderr)
     async with anyio.create_task_group() as tasks:
         if not options.json and sys.stderr.isatty():

@@ -93,11 +93,23 @@ def _show(options: argparse.Namespace, ticket: Ticket) -> None:
     ):
         out.line(f"  {name:10}{clean_line(value, 300)}")
 
+    effects = [name for name, holds in _effects(ticket).items() if holds]
+    out.line(f"  {'effects':10}{', '.join(effects) or '-'}")
     for finding in ticket.findings:
         out.line(f"  finding   {finding.code} at {finding.place or '/'}: {finding.message}", "ask")
 
     out.line("  arguments")
     out.line("\n".join(f"    {line}" for line in ticket.arguments_text.splitlines()))
+
+
+def _effects(ticket: Ticket) -> dict[str, bool]:
+    effects = ticket.effects
+    return {
+        "read_only": effects.read_only,
+        "destructive": effects.destructive,
+        "idempotent": effects.idempotent,
+        "open_world": effects.open_world,
+    }
 
 
 def _facts(ticket: Ticket) -> dict[str, Any]:
@@ -108,6 +120,7 @@ def _facts(ticket: Ticket) -> dict[str, Any]:
         "method": ticket.method,
         "tool": ticket.tool,
         "public_name": ticket.public_name,
+        "effects": _effects(ticket),
         "code": ticket.code,
         "reason": ticket.reason,
         "arguments": ticket.arguments,

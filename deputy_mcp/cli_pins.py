@@ -5,6 +5,8 @@ saw: its digest must be named, and the server must still offer that very definit
 """
 
 import argparse
+import difflib
+import json
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -19,7 +21,7 @@ from deputy_mcp._core.lifecycle import ServerState
 from deputy_mcp._core.permissions import Permissions
 from deputy_mcp._core.pin_book import PinFileError, ServerPins
 from deputy_mcp._core.pinning import PinDifference, Pinned
-from deputy_mcp._core.sanitizing import clean_line
+from deputy_mcp._core.sanitizing import clean_line, known_secrets, mask_secrets
 from deputy_mcp._runtime.configfile import Config, load_config
 from deputy_mcp._runtime.connection import McpConnection
 from deputy_mcp._runtime.pin_book import PinBook
@@ -58,7 +60,9 @@ def add_parser(commands: Any) -> None:
 
         action.add_argument("--config", metavar="FILE", help="the configuration file; the default one otherwise")
         action.add_argument("--pins", metavar="FILE", help='the pin file; the configuration\'s "pins" otherwise')
-        action.add_argument("--json", action="store_true", help="print JSON")
+        if name != "accept":
+            action.add_argument("--json", action="store_true", help="print JSON")
+
         action.set_defaults(run=run)
 
 
@@ -109,7 +113,7 @@ async def _compare(options: argparse.Namespace, *, brief: bool) -> int:
     if options.json:
         out.json({"differences": [_difference_facts(one) for one in found], "not_pinned": new, "not_ready": down})
     else:
-        _print_differences(out, config, found, new, down, brief=brief)
+        _print_differences(out, config, found, new, down, _read(book), brief=brief)
 
     return 1 if found or new or down else 0
 
@@ -120,6 +124,7 @@ def _print_differences(
     found: tuple[PinDifference, ...],
     new: list[str],
     down: Mapping[str, str],
+    known: Mapping[str, ServerPins],
     *,
     brief: bool,
 ) -> None:
@@ -131,8 +136,8 @@ def _print_differences(
 
     for one in found:
         out.line(f"{one.server}  {clean_line(one.name, 120)}  {one.code}  {one.digest[:SHOWN_DIGEST]}".rstrip(), "bad")
-        if one.difference and not brief:
-            out.line("\n".join(f"    {line}" for line in one.difference.splitlines()))
+        if not brief:
+            out.line("\n".join(f"    {line}" for line in _shown_whole(one, config, known.get(one.server))))
 
         if not brief:
             how = f"--digest {one.digest[:SHOWN_DIGEST]}" if one.digest else "--gone"
@@ -142,6 +147,25 @@ def _print_differences(
     unchanged = [name for name in same if not any(one.server == name for one in found)]
     if unchanged:
         out.line(f"unchanged: {', '.join(unchanged)}", "ok")
+
+
+def _shown_whole(one: PinDifference, config: Config, pins: ServerPins | None) -> list[str]:
+    """All of what would be accepted, and for a change what it replaces: nothing may hide behind a cut."""
+    before = dict(_items(pins)).get(one.name) if pins is not None else None
+    old = before.raw if before is not None else None
+    if one.name == "#instructions" and pins is not None and pins.instructions is not None:
+        old = {"instructions": pins.instructions}
+
+    lines = list(difflib.unified_diff(_lines(old), _lines(one.definition), lineterm="", n=1))[2:]
+    secrets = known_secrets((*config[one.server].secrets, *config.secrets.get(one.server, ())))
+    return [mask_secrets(line, secrets) for line in lines if not line.startswith("@@")]
+
+
+def _lines(definition: Mapping[str, Any] | None) -> list[str]:
+    # ASCII: what hides must not hide here.
+    return (
+        [] if definition is None else json.dumps(definition, indent=2, ensure_ascii=True, sort_keys=True).splitlines()
+    )
 
 
 async def _run_accept(options: argparse.Namespace) -> int:
@@ -215,7 +239,9 @@ async def _differences(config: Config, book: PinBook) -> tuple[tuple[PinDifferen
             shutil.copyfile(book.path, copy)
 
         pins = evolve(book, path=copy, verify="change", new_servers="pin")
-        async with McpConnection(config, permissions=Permissions(), restart=_ONCE, pins=pins) as connection:
+        # Looking is no call: it is not journalled, and a program that runs beside it keeps its journal.
+        looked_at = evolve(config, journal=None)
+        async with McpConnection(looked_at, permissions=Permissions(), restart=_ONCE, pins=pins) as connection:
             down = {
                 name: status.reason or status.last_error or str(status.state)
                 for name, status in connection.status().items()
@@ -242,4 +268,5 @@ def _difference_facts(one: PinDifference) -> dict[str, Any]:
         "code": one.code,
         "digest": one.digest,
         "difference": one.difference,
+        "definition": one.definition,
     }

@@ -7,7 +7,6 @@ said, and `view` shows all of it.
 """
 
 import os
-import termios
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
@@ -58,6 +57,8 @@ def _terminal() -> Iterator[int]:
 
 
 async def _ask(terminal: int, request: ApprovalRequest) -> Approve | Reject:
+    import termios  # here: Windows has none, and the library must import there
+
     _write(terminal, described(request))
     while True:
         # What was typed ahead was no answer to this.

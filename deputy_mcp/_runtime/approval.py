@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from secrets import token_urlsafe
+from secrets import token_hex
 from typing import Any
 
 import anyio
@@ -89,7 +89,7 @@ async def ask_person(
 
     arguments = json.loads(arguments_json)
     request = ApprovalRequest(
-        ticket=token_urlsafe(16),
+        ticket=token_hex(16),
         server=server,
         tool=tool,
         public_name=public_name,

@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from secrets import token_urlsafe
+from secrets import token_hex
 from typing import Any, Literal, get_args
 
 from attrs import field, frozen
@@ -191,7 +191,7 @@ class ApprovalStore:
             if same is not None:
                 return str(same["ticket"])
 
-            ticket = token_urlsafe(16)
+            ticket = token_hex(16)
             connection.execute(
                 "INSERT INTO tickets (ticket, state, asked_at, expires_at, server, identity, method, tool, public_name,"
                 " digest, arguments, code, reason, effects, findings) VALUES (?, 'pending', ?, ?, ?, ?, ?, ?, ?, ?, ?,"

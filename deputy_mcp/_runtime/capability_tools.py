@@ -39,10 +39,10 @@ class Capabilities(Protocol):
 
 class _ReadResource:
     def __init__(self, connection: Capabilities) -> None:
-        self._connection = connection
+        self.connection = connection
 
     def decide(self, handle: McpTool) -> Allow | Ask | Deny:
-        return self._connection.decide_capability(handle, "resources/read")
+        return self.connection.decide_capability(handle, "resources/read")
 
     async def call_handle(
         self,
@@ -54,16 +54,16 @@ class _ReadResource:
         retry: bool,  # and changes nothing
     ) -> ToolResult:
         server, uri = _texts(handle, arguments, "server", "uri")
-        result = await self._connection.read_resource(server, uri, timeout_seconds=timeout_seconds, handle=handle)
+        result = await self.connection.read_resource(server, uri, timeout_seconds=timeout_seconds, handle=handle)
         return _as_tool_result(handle, result, server, result.contents)
 
 
 class _GetPrompt:
     def __init__(self, connection: Capabilities) -> None:
-        self._connection = connection
+        self.connection = connection
 
     def decide(self, handle: McpTool) -> Allow | Ask | Deny:
-        return self._connection.decide_capability(handle, "prompts/get")
+        return self.connection.decide_capability(handle, "prompts/get")
 
     async def call_handle(
         self,
@@ -76,7 +76,7 @@ class _GetPrompt:
     ) -> ToolResult:
         server, name = _texts(handle, arguments, "server", "name")
         given = (arguments or {}).get("arguments")
-        result = await self._connection.get_prompt(server, name, given, timeout_seconds=timeout_seconds, handle=handle)
+        result = await self.connection.get_prompt(server, name, given, timeout_seconds=timeout_seconds, handle=handle)
         return _as_tool_result(handle, result, server, result.messages)
 
 

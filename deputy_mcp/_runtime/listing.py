@@ -19,7 +19,7 @@ from deputy_mcp._core.frozen import FrozenMapping
 from deputy_mcp._core.lifecycle import Ending, EndKind
 from deputy_mcp._core.pin_book import PinFileError, ServerPins
 from deputy_mcp._core.pinning import PinDifference, definition_digest, describe_difference, tool_digest
-from deputy_mcp._core.sanitizing import clean_line
+from deputy_mcp._core.sanitizing import clean_line, mask_secrets
 from deputy_mcp._core.scanning import scan_text
 from deputy_mcp._runtime.pin_book import PinBook
 from deputy_mcp._runtime.relisting import Relisting
@@ -233,7 +233,7 @@ class Listing:
                 server=self._task.name,
                 name=name,
                 code=refusal.code,
-                difference=refusal.difference,
+                difference=mask_secrets(refusal.difference, self._task.secrets),
                 digest="" if refusal.raw is None else shown_digest(name, refusal.raw),
                 definition=refusal.raw,
             )

@@ -5,7 +5,6 @@ other's, and that a file which cannot be read refuses and is never taken for an 
 """
 
 import contextlib
-import fcntl
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +26,7 @@ MAX_PIN_FILE_BYTES = 64 * MIB
 """A larger file is refused unread; real ones hold a few kilobytes a tool."""
 
 MODE = 0o644
-"""It belongs in version control, and holds no secret."""
+"""It belongs in version control. It holds what servers say of themselves, and no secret unless one repeats it there."""
 
 
 def _path(value: Any) -> Path | None:
@@ -37,7 +36,8 @@ def _path(value: Any) -> Path | None:
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         wrong_type("pins", value, "a path")
 
-    return Path(os.path.abspath(value))
+    # Where a link leads: writing replaces the file, and must not replace the link.
+    return Path(os.path.realpath(value))
 
 
 @frozen(kw_only=True)
@@ -133,6 +133,8 @@ class PinBook:
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Alone among all who change this file. A lock beside it: the file itself is replaced by each writing."""
+    import fcntl  # here: Windows has none, and the library must import there
+
     descriptor = os.open(path.with_name(f".{path.name}.lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -59,6 +59,9 @@ def read_top(value: Mapping[str, Any], *, folder: Path, home: str | None, variab
         return str(folder / path)
 
     def make_journal(**given: Any) -> Journal:
+        if "path" not in given:
+            raise ConfigError('it needs a "path"', key="path")
+
         if isinstance(given.get("key"), str):
             given["key"] = expand("key", given["key"], variables, lambda _: None)
 

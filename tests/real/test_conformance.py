@@ -15,6 +15,7 @@ from conformance_suite import PASS_TIMEOUT_SECONDS, PIN, Missing, Pass, installe
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.suite,
     pytest.mark.network,
     # The first of them may install Node and the suite: up to four commands, each bounded by itself.
     pytest.mark.timeout(PASS_TIMEOUT_SECONDS + 240),

@@ -47,6 +47,7 @@ def group(*tests: str, ends: str = "fails") -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.suite
 @pytest.mark.network
 @pytest.mark.timeout(600)
 def test_a_part_of_the_sdk_s_interaction_suite_ends_as_it_is_listed() -> None:

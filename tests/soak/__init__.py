@@ -10,6 +10,7 @@ nothing is left.
     keeping     HTTP servers as processes of their own, killed and started again
     books       our book of calls, the servers' ledgers, and the comparison
     journal     the connection's own journal, as a third book
+    pulse       whether the event loop turns
     load        callers, havoc, and those who mend
     run         all of it in order; the report
 """

@@ -9,7 +9,6 @@ import json
 import os
 import random
 import signal
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -24,6 +23,7 @@ from .behaviours import Behaviour
 from .books import Books, Ending
 from .keeping import Keeper
 from .plan import Planned
+from .pulse import Pulse
 
 TIMEOUTS = (0.1, 0.4, 1.0, 1.0, 3.0)
 GRACE_SECONDS = 3
@@ -33,7 +33,6 @@ HANGING_SECONDS = 20
 """A call past its deadline for so long is given up and counts as one that never ends."""
 DEED_SECONDS = 40
 """A reload or stop may take so long: a start and a stop deadline and then some."""
-BEAT_SECONDS = 0.05
 KEPT_HANDLES = 20
 """Handles that a caller keeps: each holds on to its listing, and the memory measured should be the library's."""
 
@@ -53,10 +52,7 @@ class Load:
         self.deeds: Counter[str] = Counter()
         self.latest_seconds = 0.0
         """The longest that a call took beyond its deadline."""
-        self.longest_pause_seconds = 0.0
-        """The longest that the event loop did not turn: nobody can end a call in time meanwhile."""
-        self.computed_seconds = 0.0
-        """How much of that it computed itself; the rest the machine gave to others."""
+        self.pulse = Pulse()
         self._plan = plan
         self._keepers = keepers
         self._books = books
@@ -128,7 +124,7 @@ class Load:
 
         result: ToolResult | None = None
         error: Exception | None = None
-        began = anyio.current_time()
+        began, lost = anyio.current_time(), self.pulse.lost_seconds
         seconds = timeout_seconds if give_up is None else min(give_up, timeout_seconds)
 
         async def ask() -> None:
@@ -168,7 +164,9 @@ class Load:
             ending, words, detail = Ending.CANCELLED, "cancelled", ""
 
         self.latest_seconds = max(self.latest_seconds, took - seconds)
-        if ending is not Ending.WRONG and took > seconds + GRACE_SECONDS + self.longest_pause_seconds:
+        # Nobody can end a call in time while the loop does not turn.
+        lost = self.pulse.lost_seconds - lost
+        if ending is not Ending.WRONG and took > seconds + GRACE_SECONDS + lost:
             self._books.differ(f"{shown} took {took:.1f} s, its deadline was {seconds} s")
 
         facts = {"server": server.name, "tool": tool, "took": round(took, 3), "at": round(anyio.current_time(), 3)}
@@ -196,16 +194,6 @@ class Load:
             self._books.differ(f"{shown} ended as {error.outcome}, which is no outcome of {detail}")
 
         return OUTCOMES[error.outcome], f"{type(error).__name__} {error.code} {error.outcome}", detail
-
-    async def run_beat(self) -> None:
-        """Feels whether the event loop turns."""
-        while True:
-            before, computed = anyio.current_time(), time.thread_time()
-            await anyio.sleep(BEAT_SECONDS)
-            pause = anyio.current_time() - before - BEAT_SECONDS
-            if pause > self.longest_pause_seconds:
-                self.longest_pause_seconds = pause
-                self.computed_seconds = time.thread_time() - computed
 
     # -- havoc ---------------------------------------------------------------------------------------------------
 

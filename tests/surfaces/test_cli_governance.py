@@ -49,13 +49,15 @@ def test_looking_at_pins_pins_nothing(command, tmp_path):
 
 
 def test_a_change_is_shown_accepted_and_then_none(command, tmp_path):
-    """The words of a description, old and new; accepted by the digest that was shown, and by no other."""
+    """All of it, old and new, however long; accepted by the digest that was shown, and by no other."""
     command("check", "--config", configured(tmp_path, WRITE))
-    config = configured(tmp_path, WRITE | {"description": "now mails it"}, tool("new"))
+    config = configured(tmp_path, WRITE | {"description": "now mails it" + "!" * 3_000}, tool("new"))
     code, out, _ = command("pins", "diff", "--config", config)
     assert 1 == code
-    assert '/description: "the tool write" → "now mails it"' in out
+    assert '-  "description": "the tool write"' in out
+    assert '+  "description": "now mails it' + "!" * 3_000 in out
     assert "s  new  pin_unknown" in out
+    assert '+  "description": "the tool new"' in out
 
     facts = json.loads(command("pins", "diff", "--config", config, "--json")[1])
     digests = {one["name"]: one["digest"] for one in facts["differences"]}

@@ -10,10 +10,10 @@ REACH = """
 file:
   <secret-file>, wallet dat, id rsa, etc (passwd|shadow)
 private:
-  company secrets, environment secrets, address book, contact list, browsing history, browser history, <secret-file>,
-  <secret-name>, credential, credentials, passphrase, password, passwords, cookies, mnemonic, ssn, iban,
-  (private|ssh|rsa|aws|encryption|signing|api|admin|secret) (key|keys), environment variables, env vars, session
-  (cookie|cookies|token|tokens), seed phrase, recovery phrase, (access|auth|bearer|user|users) (token|tokens),
+  dump the environment, company secrets, environment secrets, address book, contact list, browsing history, browser
+  history, <secret-file>, <secret-name>, credential, credentials, passphrase, password, passwords, cookies, mnemonic,
+  ssn, iban, (private|ssh|rsa|aws|encryption|signing|api|admin|secret) (key|keys), environment variables, env vars,
+  session (cookie|cookies|token|tokens), seed phrase, recovery phrase, (access|auth|bearer|user|users) (token|tokens),
   (all|any|user|users|local|stored) (secrets|tokens|cookies|passwords), system secrets, private
   (data|notes|information), sensitive (data|files|information|columns|topics), (bank account|account|passport|credit
   card|card) (number|numbers), social security, connection strings, configuration values, phone number,
@@ -22,6 +22,7 @@ prompt:
   system (prompt|message|instructions|secrets), chain of thought, original prompt, your settings, (full|entire|exact)
   prompt, (initial|original|hidden|internal|secret|your) (prompt|instructions|configuration|guidelines)
 conversation:
+  (last|latest|previous|recent) (few|two|three|four|five|ten|10|20) (messages|turns|prompts|questions), open tabs,
   (full|entire|complete) prompt, (earlier|previous|prior|entire)
   (messages|conversation|conversations|chat|chats|turns|prompts|answers), (users|user) (last|latest|previous|original)
   (question|questions|request|input), (entire|complete) previous conversation, previous chat,
@@ -167,10 +168,10 @@ program:
   curl, wget, bash, powershell, nc, ncat, netcat, eval, printenv, whoami, base64, sudo, scp, cat, ssh, hostname, env,
   id
 danger:
-  rm rf, nc <host>, powershell enc, chmod 777, 777 with chmod, os system, from <url> first, chmod r, curl <url>, curl
-  (s|x|d|sf|sl|fsl|fssl|ss|ssl) <url>, curl (s|x) (post|d) <url>, wget <url>, wget q <url>, nc e, bash i, dev tcp,
-  mkfifo, authorized keys, disable the firewall, base64 d, base64 decode, crontab, <pipe> (sh|bash|base64|curl|nc|sh
-  c|tee), (echo|cat) <secret-file>, printenv <pipe>, public key to <secret-file>
+  printenv and, rm rf, nc <host>, powershell enc, chmod 777, 777 with chmod, os system, from <url> first, chmod r,
+  curl <url>, curl (s|x|d|sf|sl|fsl|fssl|ss|ssl) <url>, curl (s|x) (post|d) <url>, wget <url>, wget q <url>, nc e,
+  bash i, dev tcp, mkfifo, authorized keys, disable the firewall, base64 d, base64 decode, crontab, <pipe>
+  (sh|bash|base64|curl|nc|sh c|tee), (echo|cat) <secret-file>, printenv <pipe>, public key to <secret-file>
 never_call:
   (should|must|may) (not|never) be (called|invoked|used|executed|triggered), never be (called|invoked|used|executed),
   never (call|invoke) this tool

@@ -29,9 +29,9 @@ posing:
 
 # How it is said
 order:
-  must, always, never, shall, should, ensure, please, mandatory, required, (need|needs|has|have) to, make sure, be
-  sure, remember to, immediately, be certain, obligatory, kindly, requires, needs, step 0, step 1, it is
-  (important|essential|critical|necessary|imperative|vital)
+  obliged to, expected to, must, always, never, shall, should, ensure, please, mandatory, required,
+  (need|needs|has|have) to, make sure, be sure, remember to, immediately, be certain, obligatory, kindly, requires,
+  needs, step 0, step 1, it is (important|essential|critical|necessary|imperative|vital)
 strict:
   must, mandatory, always, required, critical, obligatory, compulsory, enforced, cannot be skipped, has to, have to
 forbid:
@@ -146,9 +146,10 @@ safety:
 checks:
   @safety, limits, policies, content policy, sandbox, firewall, validation, checks, verification, controls
 precedence:
-  precedence, (decides|wins) over, must win, always wins, wins over, (highest|absolute|final) authority, more
-  important than, even if the user (disagrees|objects|refuses|says), (take|takes|taking) priority, outrank*,
-  supersede*, (higher|highest) priority, priority over, above all, (can not|cannot|can never|must not|may not) be
+  (is|are) secondary to, subordinate to, (come|comes) second, precedence, (decides|wins) over, must win, always wins,
+  wins over, (highest|absolute|final) authority, more important than, even if the user
+  (disagrees|objects|refuses|says), (take|takes|taking) priority, outrank*, supersede*, (higher|highest) priority,
+  priority over, above all, (can not|cannot|can never|must not|may not) be
   (overridden|overruled|ignored|changed|countermanded|skipped|bypassed)
 obey:
   (must|will|shall) obey, obey (them|it|your|my), execute (the|these|this|those)
@@ -170,8 +171,9 @@ secretly:
   silently, secretly, covertly, quietly, stealthily, discreetly, discretely, invisibly, surreptitiously, behind the
   scenes, out of sight, undetected, unnoticed, in secret
 unaware:
-  (tell|telling) (the user|them|users) nothing, (tell|telling) (nobody|no one), keep quiet, (stay|remain) silent,
-  hidden (parameter|parameters|field|argument|instruction|instructions), hidden in the background, without (any|a|)
+  pretend nothing, as if nothing (happened|had happened|has happened), (tell|telling) (the user|them|users) nothing,
+  (tell|telling) (nobody|no one), keep quiet, (stay|remain) silent, hidden
+  (parameter|parameters|field|argument|instruction|instructions), hidden in the background, without (any|a|)
   (indication|notice|notification|trace|visible|warning to the user), no (trace|indication|notification) (to|for|is),
   no user interaction (is|) (necessary|needed|required), unknown to the user, behind the users back, without (the|)
   (user|users|their|his|human|any|) (knowledge|awareness|noticing|knowing|consent), without notifying (the|)
@@ -207,10 +209,11 @@ risky:
   deletion, deletions, delete, destructive, operations, actions, operation, session, proceed, automatically, all,
   every, commands
 unasked:
-  without (prompting|asking|consulting|bothering) (the user|users|the human|them|anyone|for|first), without asking,
-  without (any|further|user|human|explicit|) (confirmation|approval|permission), no
-  (confirmation|approval|permission|consent) (is|) (needed|required|necessary), confirmation is optional, no need for
-  (confirmation|approval), (permission|confirmation|approval) prompt, (should|must|can) be skipped
+  without (review|verification|checking|validation|hesitation), without (prompting|asking|consulting|bothering) (the
+  user|users|the human|them|anyone|for|first), without asking, without (any|further|user|human|explicit|)
+  (confirmation|approval|permission), no (confirmation|approval|permission|consent) (is|) (needed|required|necessary),
+  confirmation is optional, no need for (confirmation|approval), (permission|confirmation|approval) prompt,
+  (should|must|can) be skipped
 
 # Modes
 vouched:

@@ -14,17 +14,12 @@ from deputy_mcp._core.annotations import Finding
 from deputy_mcp._core.scanning.characters import odd_characters
 from deputy_mcp._core.scanning.decoding import read_text
 from deputy_mcp._core.scanning.lexicon import SIZES, read_bits
+from deputy_mcp._core.scanning.limits import MOST_CHARACTERS, MOST_FINDINGS
 from deputy_mcp._core.scanning.patterns import Bits, Pattern, compile_pattern, holds
 from deputy_mcp._core.scanning.places import Role, walk_tool
 from deputy_mcp._core.scanning.rules import RULES
 from deputy_mcp._core.scanning.shapes import odd_shapes
 from deputy_mcp._core.scanning.words import cut_sentences, name_words
-
-MOST_FINDINGS = 50
-"""Findings of one scan. Flags are kept before warnings and notes."""
-
-MOST_CHARACTERS = 200_000
-"""Characters that one scan looks at. What is past them is not looked at, and that is a finding."""
 
 LONG_NAME = 40
 """Characters of a name from which on it is read like any text, in every encoding."""
