@@ -24,7 +24,7 @@ PACE_SECONDS = 0.02
 
 ROUNDS = 3
 WINDOW_SECONDS = 0.7
-SDK_SECONDS = 3.0
+SDK_SECONDS = 2.5
 PATIENCE_SECONDS = 8.0
 """The timeout of a call to a flooding server: what ends it must be the cap."""
 
@@ -119,7 +119,7 @@ async def rows() -> list[Row]:
 
 async def _measure(name: str, side: str, pace: float) -> Outcome:
     transport, arguments = CASES[name]
-    seconds = 60 if side == "ours" else 4 + SDK_SECONDS
+    seconds = 60 if side == "ours" else 3 + SDK_SECONDS
     return await measure(
         "memory.flood", seconds=seconds, side=side, transport=transport, arguments=arguments, pace=pace
     )

@@ -29,8 +29,9 @@ LONG_BYTES = 1_000_000
 VERY_LONG_BYTES = 8_000_000
 """More than the sockets of both ends hold, so that the write itself stands still."""
 
-ENDLESS = Limits(max_timeouts_in_row=None)
-"""The state that is measured must last; as a default the third timeout in a row ends a silent server."""
+ENDLESS = Limits(max_timeouts_in_row=None, shutdown_timeout_seconds=0.5)
+"""The state that is measured must last (as a default the third timeout in a row ends a silent server), and its end,
+which is not measured, be short."""
 
 WAITS = frozenset({"CallTimeoutError", "WaitTimeoutError", "PermissionDeniedError"})
 """How a call that met the state ends. A denial: `can_use_tool` did not answer in time."""
@@ -123,7 +124,9 @@ async def _played(
 
 def _never_ready(server: StdioServer | HttpServer, restart: RestartPolicy = AT_ONCE) -> Opened:
     """A server that is on its way up whenever it is called."""
-    return _played(server, {}, limits=Limits(startup_timeout_seconds=0.5), restart=restart)
+    return _played(
+        server, {}, limits=Limits(startup_timeout_seconds=0.5, shutdown_timeout_seconds=0.5), restart=restart
+    )
 
 
 def _leaves() -> StdioServer:
@@ -151,7 +154,7 @@ async def _closing(_: str) -> AsyncIterator[Callable[[], Awaitable[Any]]]:
 @asynccontextmanager
 async def _full(_: str) -> AsyncIterator[Callable[[], Awaitable[Any]]]:
     """All slots taken by calls that are not answered."""
-    limits = Limits(max_concurrent_calls=1, max_timeouts_in_row=None)
+    limits = Limits(max_concurrent_calls=1, max_timeouts_in_row=None, shutdown_timeout_seconds=0.5)
     servers = {"bad": entry(flood_stdio())}
     async with (
         McpConnection(servers, permissions=Permissions(), limits=limits) as connection,

@@ -156,7 +156,8 @@ class Call:
 
     method = ""
 
-    # Mutable state: the stage and scope of the deadline; the record of the latest sending; why it was sent again.
+    # Mutable state: the stage and scope of the deadline; the record of the latest sending, and
+    # whether an earlier one left; why it was sent again.
     def __init__(
         self,
         gate: Gate,
@@ -198,6 +199,7 @@ class Call:
         self._resent: set[str] = set()
         self._pause = 0.0
         self._under_way = False
+        self._left = False
         self._lines = CallLines(gate.recorder, server=task.name, tool=tool, method=self.method)
 
     async def run(self, finish: Callable[[dict[str, Any]], Awaitable[R]]) -> R:
@@ -206,11 +208,12 @@ class Call:
             result = await finish(await self._run())
         except DeputyError as error:
             self._lines.failed(error, seconds=anyio.current_time() - self.started, record=self.record)
-            await self._settle(error.code, sent=error.outcome != "not_sent")
+            await self._settle(error.code, sent=self._left or error.outcome != "not_sent")
             raise
         except BaseException:
-            self._lines.cancelled(seconds=anyio.current_time() - self.started, record=self.record)
-            await self._settle("cancelled", sent=self.record.sent)
+            sent = self._left or self.record.sent
+            self._lines.cancelled(seconds=anyio.current_time() - self.started, record=self.record, sent=sent)
+            await self._settle("cancelled", sent=sent)
             raise
 
         self._lines.ended(result, reply_sha256=self.record.reply_sha256)
@@ -439,6 +442,7 @@ class Call:
         params = self._params()
         for turn in range(MOST_ROUNDS):
             self._under_way = turn > 0
+            self._left = self._left or self.record.sent
             self.record = CallRecord()
             self.generation = self.task.generation
             self._stage = "sending"

@@ -164,9 +164,9 @@ class CallLines:
         nothing_sent = isinstance(error, RefusedError | UnavailableError)
         self._end("refusal" if nothing_sent else "result", error.code, error.outcome, seconds, record)
 
-    def cancelled(self, *, seconds: float, record: CallRecord) -> None:
-        """Its caller left."""
-        self._end("result", "cancelled", "unknown" if record.sent else "not_sent", seconds, record)
+    def cancelled(self, *, seconds: float, record: CallRecord, sent: bool) -> None:
+        """Its caller left. `sent`: whether any attempt went out."""
+        self._end("result", "cancelled", "unknown" if sent else "not_sent", seconds, record)
 
     def _end(self, event: str, code: str, outcome: str, seconds: float, record: CallRecord) -> None:
         if self._ended:

@@ -1,12 +1,15 @@
 """A few seconds of the soak, of which `make soak` makes ten minutes; and its books, which notice what they should."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from workbench import within
 
+from deputy_mcp import Journal
 from tests.soak.books import Books, Ending, Ledger
+from tests.soak.journal import compare_journal
 from tests.soak.plan import make_plan
 from tests.soak.run import soak
 
@@ -114,6 +117,57 @@ def test_one_wrong_call_among_right_ones_is_found_and_named(mistake: str, books:
     books.compare()
     assert 1 == len(books.differences)
     assert words in books.differences[0]
+
+
+# -- the journal beside them -----------------------------------------------------------------------------------------
+
+
+def write_journal(path: Path, call: int, *, announced: bool = True, outcomes: Sequence[str | None] = (None,)) -> None:
+    """The lines of one call."""
+    journal = Journal(path, record_arguments=True)
+    journal.open()
+    arguments = b'{"call":%d}' % call
+    if announced:
+        journal.append("call", call=1, server="stdio00", tool="echo", arguments=arguments)
+
+    for outcome in outcomes:
+        code = None if outcome is None else "cancelled" if outcome == "not_sent" else "call_timeout"
+        journal.append("result", call=1, arguments=arguments, error_code=code, outcome=outcome)
+
+    journal.close()
+
+
+JOURNALS: dict[str, tuple[dict[str, Any], Ending, str]] = {
+    "nothing wrong": ({}, Ending.RESULT, ""),
+    "sent without being announced": ({"announced": False}, Ending.RESULT, "announced 0 times"),
+    "two ends": ({"outcomes": (None, None)}, Ending.RESULT, "has 2 ends"),
+    "no end": ({"outcomes": ()}, Ending.RESULT, "has 0 ends"),
+    "another end": ({"outcomes": ("unknown",)}, Ending.RESULT, "stands in the journal as UNKNOWN"),
+    "cancelled as if not sent": ({"outcomes": ("not_sent",)}, Ending.CANCELLED, "in the journal as not sent"),
+}
+
+
+@pytest.mark.parametrize("case", JOURNALS)
+def test_a_journal_that_says_something_else_is_a_difference(case: str, books: Books, tmp_path: Path) -> None:
+    """The journal is the third book; each of its rules broken once."""
+    options, ending, words = JOURNALS[case]
+    write_journal(tmp_path / "journal", enter(books, ending, 1), **options)
+    compare_journal(tmp_path / "journal", books)
+    assert (1 if words else 0) == len(books.differences)
+    assert all(words in difference for difference in books.differences)
+
+
+def test_a_journal_with_a_line_changed_is_a_difference(books: Books, tmp_path: Path) -> None:
+    """Its chain is checked, not only its lines."""
+    path = tmp_path / "journal"
+    write_journal(path, enter(books, Ending.RESULT, 1))
+    path.write_bytes(path.read_bytes().replace(b'"tool":"echo"', b'"tool":"ohce"'))
+    compare_journal(path, books)
+    assert 1 == len(books.differences)
+    assert "journal is" in books.differences[0]
+
+
+# -- ledgers and plan ------------------------------------------------------------------------------------------------
 
 
 def test_a_ledger_is_read_as_it_grows_and_a_torn_line_is_counted(books: Books) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from deputy_mcp._core.audit_chain import verify_lines
 
-from .books import Books, Ending
+from .books import REFUSING, Books, Ending
 
 OUTCOMES = {"not_sent": Ending.NOT_SENT, "refused": Ending.REFUSED, "unknown": Ending.UNKNOWN}
 
@@ -60,7 +60,8 @@ def _compare_end(call: int, entry: dict[str, Any], books: Books) -> None:
     outcome = str(entry.get("outcome"))
     if code == "cancelled":
         told = Ending.CANCELLED
-        if outcome == "not_sent" and books.arrived[call]:
+        # What was sent again after a no, and did not go out the second time, was not run either.
+        if outcome == "not_sent" and books.arrived[call] and not books.flags[call] & REFUSING:
             books.differ(f"call {call} was cancelled, arrived, and stands in the journal as not sent")
     else:
         told = Ending.RESULT if code is None else OUTCOMES[outcome]
