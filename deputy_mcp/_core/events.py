@@ -9,7 +9,10 @@ import re
 
 from attrs import frozen
 
-from deputy_mcp._core.framing import BoundedBuffer, Oversized, without_bom
+from deputy_mcp._core.framing import HEAD_BYTES, TAIL_BYTES, BoundedBuffer, Oversized, without_bom
+
+MOST_LINES = 100_000
+"""Lines of one event: each is looked at several times, and more of them would hold the event loop."""
 
 _NEWLINES = re.compile(rb"\n++")
 
@@ -90,17 +93,18 @@ def _read(taken: bytes | Oversized) -> Event | Oversized:
         return Oversized(_without_fields(taken.head), taken.tail.rstrip(), taken.seen_bytes)
 
     raw = taken.rstrip(b"\n")
-    name = ""
-    data = []
-    for line in raw.split(b"\n"):
-        field, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
-        if field == b"data":
-            data.append(value)
-        elif field == b"event":
-            name = value.decode("utf-8", "replace")
+    if raw.count(b"\n") > MOST_LINES:
+        return Oversized(_without_fields(raw[:HEAD_BYTES]), raw[-TAIL_BYTES:], len(raw))
 
-    return Event(raw, name or "message", b"\n".join(data))
+    # Found in one go: an event may have millions of lines.
+    names = _NAME.findall(raw)
+    return Event(
+        raw, (names[-1].decode("utf-8", "replace") if names else "") or "message", b"\n".join(_DATA.findall(raw))
+    )
+
+
+_NAME = re.compile(rb"^event(?:: ?|$)(.*)$", re.MULTILINE)
+_DATA = re.compile(rb"^data(?:: ?|$)(.*)$", re.MULTILINE)
 
 
 def _without_fields(head: bytes) -> bytes:

@@ -7,6 +7,8 @@ Not a parser: it knows newlines and nothing else. It promises that
 - a line that does not end within `FLOOD_FACTOR` times the limit comes out as `Flooded`, after which nothing is read.
 """
 
+import re
+
 from attrs import frozen
 
 HEAD_BYTES = 64 * 1024
@@ -18,6 +20,7 @@ TAIL_BYTES = 512
 FLOOD_FACTOR = 8
 """Draining a line is worth this many times the limit; past it the peer is flooding us."""
 
+_NEWLINES = re.compile(rb"\n++")
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -106,6 +109,10 @@ class LineFramer:
         """Whether the unfinished line is past the limit already."""
         return self._buffer.overflowing
 
+    def unfinished(self) -> Oversized:
+        """What there is of a line past the limit before it has ended."""
+        return Oversized(self._buffer.head, b"", self._buffer.seen_bytes)
+
     def feed(self, chunk: bytes) -> list[bytes | Oversized | Flooded]:
         """The lines that end in `chunk`."""
         if self.flooded:
@@ -117,6 +124,11 @@ class LineFramer:
         out: list[bytes | Oversized | Flooded] = []
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
+            if end == start and not self._buffer.seen_bytes:
+                # A run of line breaks is one step.
+                start = _NEWLINES.match(chunk, start).end()  # type: ignore[union-attr] # there is one
+                continue
+
             self._buffer.append(chunk[start:end])
             if self._buffer.seen_bytes > self._max_bytes * FLOOD_FACTOR:
                 break  # a flood, though its end came in the same read

@@ -157,7 +157,7 @@ class Call:
     method = ""
 
     # Mutable state: the stage and scope of the deadline; the record of the latest sending, and
-    # whether an earlier one left; why it was sent again.
+    # whether an earlier one left, or may have run; why it was sent again.
     def __init__(
         self,
         gate: Gate,
@@ -199,7 +199,7 @@ class Call:
         self._resent: set[str] = set()
         self._pause = 0.0
         self._under_way = False
-        self._left = False
+        self._left = self._may_have_run = False
         self._lines = CallLines(gate.recorder, server=task.name, tool=tool, method=self.method)
 
     async def run(self, finish: Callable[[dict[str, Any]], Awaitable[R]]) -> R:
@@ -207,6 +207,9 @@ class Call:
         try:
             result = await finish(await self._run())
         except DeputyError as error:
+            if self._may_have_run and error.outcome == "not_sent":
+                error.outcome = "unknown"  # this attempt did not leave, but an earlier one did
+
             self._lines.failed(error, seconds=anyio.current_time() - self.started, record=self.record)
             await self._settle(error.code, sent=self._left or error.outcome != "not_sent")
             raise
@@ -541,6 +544,7 @@ class Call:
 
         if again is not None and again not in self._resent and not stopping:
             self._resent.add(again)
+            self._may_have_run = self._may_have_run or again == "retry"
             log_event("sent_again", server=task.name, tool=self.tool, reason=again)
             return
 

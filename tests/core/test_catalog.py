@@ -185,7 +185,7 @@ def test_a_good_tool_is_read_with_all_that_is_known_of_it():
     assert raw["annotations"] == facts.annotations
     assert ("destructiveHint", "idempotentHint") == facts.missing_annotations
     assert Effects(read_only=True, destructive=False, idempotent=False, open_world=False) == facts.effects
-    assert () == facts.findings
+    assert {"invisible_character", "escape_sequence", "bidirectional_control"} == {one.code for one in facts.findings}
     assert tool_digest(raw) == facts.digest
     assert raw is facts.raw
     assert {"read": Pinned(digest=facts.digest, raw=raw)} == vetting.pins

@@ -8,6 +8,7 @@ import pytest
 from bounds import AT_ONCE_SECONDS, NEVER, connected
 
 from deputy_mcp import (
+    Approve,
     CallError,
     CallTimeoutError,
     HttpServer,
@@ -23,6 +24,7 @@ from deputy_mcp import (
     ServerState,
 )
 from deputy_mcp.testing import (
+    FixedApprover,
     ScriptedServer,
     change_tools,
     end_stream,
@@ -445,7 +447,10 @@ async def test_two_megabytes_are_fine_in_a_listing_and_in_a_result(tmp_path, for
         calls={"echo": start + reply("r" * 2_140_787)},
     )
     limits = Limits(max_result_bytes=4_000_000, call_timeout_seconds=6, shutdown_timeout_seconds=1)
-    async with server.http() as entry, connected({"a": entry}, limits=limits) as connection:
+    async with (
+        server.http() as entry,
+        connected({"a": entry}, limits=limits, approver=FixedApprover(Approve())) as connection,
+    ):
         tools = connection.tools("a")
         result = await connection.call_tool("a", "echo")
 

@@ -7,6 +7,7 @@ import pytest
 from bounds import BOUND_SECONDS, NEVER, connected, until
 
 from deputy_mcp import (
+    Approve,
     Limits,
     NotAllowlistedError,
     PinBook,
@@ -16,7 +17,17 @@ from deputy_mcp import (
     ServerState,
     public_name,
 )
-from deputy_mcp.testing import ScriptedServer, change_tools, hold, list_changed, reply, send, tell_listeners, tool
+from deputy_mcp.testing import (
+    FixedApprover,
+    ScriptedServer,
+    change_tools,
+    hold,
+    list_changed,
+    reply,
+    send,
+    tell_listeners,
+    tool,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -207,7 +218,7 @@ async def test_an_odd_tool_name_gets_a_public_name_that_providers_take_and_route
     https://github.com/cognizant-ai-lab/neuro-san-studio/issues/600
     """
     server = ScriptedServer(tmp_path, tools=[tool(name) for name in NAMES])
-    async with connected({"my server.v2": server.stdio()}) as connection:
+    async with connected({"my server.v2": server.stdio()}, approver=FixedApprover(Approve())) as connection:
         handles = connection.tools()
         for handle in handles:
             await handle()

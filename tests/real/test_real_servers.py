@@ -28,6 +28,7 @@ from deputy_mcp import (
     ServerState,
     StdioServer,
 )
+from deputy_mcp.testing import FixedApprover
 
 pytestmark = [
     pytest.mark.anyio,
@@ -148,7 +149,10 @@ async def test_a_server_that_others_wrote_starts_answers_and_leaves_nothing(
     assert server.call is not None
     before = living_descendants(mark)
     with anyio.fail_after(WHOLE_TEST_SECONDS):
-        async with McpConnection({server.name: entry}, permissions=Permissions.full(), limits=LIMITS) as connection:
+        # What a description says may be a flag, and is asked about.
+        async with McpConnection(
+            {server.name: entry}, permissions=Permissions.full(), limits=LIMITS, approver=FixedApprover(Approve())
+        ) as connection:
             status = connection.status()[server.name]
             assert (ServerState.READY, None) == (status.state, status.last_error)
             assert server.era == status.protocol_version

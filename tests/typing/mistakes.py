@@ -9,7 +9,7 @@ def construct() -> None:
     McpConnection(SERVERS, limits="60 s")  # E: arg-type
     McpConnection(SERVERS, permissions="full")  # E: arg-type
     McpConnection(SERVERS, Permissions())  # E: call-arg
-    McpConnection(SERVERS, pins="mcp-pins.json")  # E: call-arg
+    McpConnection(SERVERS, pins=5)  # E: arg-type
     McpConnection(["files"])  # E: arg-type
     McpConnection({"files": "npx"})  # E: dict-item
     Limits(call_timeout_seconds="60")  # E: arg-type
@@ -20,7 +20,7 @@ def construct() -> None:
     StdioServer("npx", limits=5)  # E: arg-type
     HttpServer("https://example.com", transport="websocket")  # E: arg-type
     Agent(max_tool_calls="three")  # E: arg-type
-    Agent(taint=True)  # E: call-arg
+    Agent(taint="yes")  # E: arg-type
     host_tool("add")  # E: arg-type
     tools_mcp(on_error="ignore")  # E: arg-type
 

@@ -4,6 +4,7 @@ import contextlib
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator
 
+import anyio.lowlevel
 import httpx2
 
 from deputy_mcp._core.sanitizing import clean_line
@@ -39,6 +40,8 @@ async def decoded(response: httpx2.Response, traffic: Traffic) -> AsyncGenerator
 
             if piece:
                 yield piece
+                # A small chunk may stand for many slices; nothing else waits between them.
+                await anyio.lowlevel.checkpoint()
 
             chunk = decoder.unconsumed_tail
 

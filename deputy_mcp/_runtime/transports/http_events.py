@@ -18,6 +18,7 @@ from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.transports.answering import MOST_REQUESTS
 from deputy_mcp._runtime.transports.decoding import BadEncodingError, decoded
 from deputy_mcp._runtime.transports.link import CallRecord, Traffic
+from deputy_mcp._runtime.transports.stream_dispatcher import FLOOD_PAUSE_SECONDS, MESSAGES_PER_TURN
 
 SHORTEST_RETRY_MILLISECONDS = 100
 LONGEST_RETRY_MILLISECONDS = 30_000
@@ -64,6 +65,7 @@ class GuardedEvents(httpx2.AsyncByteStream):
         self._framer = EventFramer(limits.max_message_bytes)
         self._pieces = decoded(response, traffic)
         self._answered = False
+        self._idle = 0
         self._requests = 0
         self._second = 0
         self._resumes = resumes
@@ -79,6 +81,12 @@ class GuardedEvents(httpx2.AsyncByteStream):
 
                     if self._answered:
                         return
+
+                    # Of what nobody waits for only so much at a time; see the dispatcher of streams.
+                    self._idle = 0 if out is not None else self._idle + 1
+                    if self._idle == MESSAGES_PER_TURN:
+                        self._idle = 0
+                        await anyio.sleep(FLOOD_PAUSE_SECONDS)
 
                 if self._framer.overflowing:
                     # Hung up at the limit: how much more would have come is not worth reading.

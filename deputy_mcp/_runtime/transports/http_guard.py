@@ -231,7 +231,6 @@ class Guard(httpx2.AsyncBaseTransport):
         if not complete and record.fault is None:
             record.fault = "too_large"
             record.detail = f"more than {limit} bytes"
-            record.reply_bytes = len(body)
         elif record.fault is None:
             record.reply_bytes = len(body)
             for message in self.replies.read(body.removeprefix(b"\xef\xbb\xbf")):
@@ -253,6 +252,9 @@ class Guard(httpx2.AsyncBaseTransport):
             async for piece in decoded(response, self._traffic):
                 body += piece
                 if len(body) > most:
+                    # Enough for an excerpt; a second copy of all of it helps nobody.
+                    record.reply_bytes = len(body)
+                    del body[min(most, 1024 * 1024) :]
                     return bytes(body), False
         except httpx2.TransportError as error:
             record.fault = "dropped"

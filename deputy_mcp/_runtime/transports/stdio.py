@@ -8,6 +8,7 @@ launchers and their children included, goes with it.
 import contextlib
 import os
 import signal
+from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,18 +21,21 @@ from mcp.client.stdio import get_default_environment
 from deputy_mcp._core.config import Limits, StdioServer
 from deputy_mcp._core.errors import StartError
 from deputy_mcp._core.framing import Flooded, LineFramer, Oversized
-from deputy_mcp._core.messages import Message, read_oversized
+from deputy_mcp._core.messages import Message, Noise, TooLarge, read_oversized
 from deputy_mcp._core.repeated import RepeatedReplies
 from deputy_mcp._core.sanitizing import clean_line, clean_text, mask_secrets, masked_line
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.transports.link import Hooks, LinkError, Loss, LossSignal, Traffic
 from deputy_mcp._runtime.transports.process_tree import MARK, family, signal_each, signal_group
-from deputy_mcp._runtime.transports.stream_dispatcher import LAST_WORDS_SECONDS, StreamDispatcher
+from deputy_mcp._runtime.transports.stream_dispatcher import LAST_WORDS_SECONDS, MESSAGES_PER_TURN, StreamDispatcher
 
 CA_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 """Paths of CA bundles, inherited by children: behind a private CA nothing can be fetched without them."""
 
-READ_BYTES = 256 * 1024
+READ_BYTES = 64 * 1024
+GRACE_SECONDS = 0.1
+"""A line past the limit may end for so long, and its exact size be told; then its call fails."""
+
 FLOOD_SECONDS = 5
 """A line past the limit that has not ended after this long is a flood, however slowly it comes."""
 
@@ -194,48 +198,77 @@ class PipeChannel:
         self._stdin = -1
         self._stdout = -1
         self._overflow_since: float | None = None
+        self._looked = self._told = False
+        self._lines: deque[bytes | Oversized | Flooded] = deque()
         self.ended = anyio.Event()
 
     def attach(self, stdin: int, stdout: int) -> None:
         self._stdin, self._stdout = stdin, stdout
 
     async def receive(self) -> list[Message]:
-        while True:
+        """At most `MESSAGES_PER_TURN` of the lines that came, so that parsing them is no long turn of the loop."""
+        while not self._lines:
+            if (early := await self._fill()) is not None:
+                return early
+
+        messages: list[Message] = []
+        while self._lines and len(messages) < MESSAGES_PER_TURN:
+            line = self._lines.popleft()
+            if isinstance(line, Flooded):
+                return [*messages, *self._flood(f"passed {line.seen_bytes} bytes")]
+
+            if not isinstance(line, Oversized):
+                messages.extend(self._replies.read(line))
+            elif not self._told:
+                messages.append(read_oversized(line, self._limits.max_message_bytes))
+            else:
+                self._told = False
+                messages.append(Noise("the rest of a message whose call has failed"))
+
+        return messages
+
+    async def _fill(self) -> list[Message] | None:
+        """Read until there are lines. None: there are; else what `receive` gives at once."""
+        while not self._lines:
             if self._overflow_since is None:
                 chunk = await _read_some(self._stdout, READ_BYTES)
             else:
-                # The time bound of a flood must hold even when the peer then writes nothing at all.
-                with anyio.move_on_after(FLOOD_SECONDS) as timer:
+                # The time bounds of a flood must hold even when the peer then writes nothing at all.
+                with anyio.move_on_after(FLOOD_SECONDS if self._looked else GRACE_SECONDS) as timer:
                     chunk = await _read_some(self._stdout, READ_BYTES)
 
                 if timer.cancelled_caught:
-                    return self._flood("does not end")
+                    return self._flood("does not end") if self._looked else self._tell_early()
 
             if not chunk:
                 self.ended.set()
                 return []
 
             self._traffic.bytes_in += len(chunk)
-            messages: list[Message] = []
-            for line in self._framer.feed(chunk):
-                if isinstance(line, Flooded):
-                    return [*messages, *self._flood(f"passed {line.seen_bytes} bytes")]
-
-                if isinstance(line, Oversized):
-                    messages.append(read_oversized(line, self._limits.max_message_bytes))
-                else:
-                    messages.extend(self._replies.read(line))
-
+            self._lines.extend(self._framer.feed(chunk))
             now = anyio.current_time()
             if not self._framer.overflowing:
                 self._overflow_since = None
+                self._looked = False
             elif self._overflow_since is None:
                 self._overflow_since = now
             elif now - self._overflow_since > FLOOD_SECONDS:
-                return [*messages, *self._flood("does not end")]
+                return self._flood("does not end")
+            elif now - self._overflow_since > GRACE_SECONDS and not self._looked and not self._lines:
+                return self._tell_early()
 
-            if messages:
-                return messages
+        return None
+
+    def _tell_early(self) -> list[Message]:
+        """A line past the limit that goes on: whose call it answers is known, and that call need not wait."""
+        self._looked = True
+        early = read_oversized(self._framer.unfinished(), self._limits.max_message_bytes)
+        if isinstance(early, TooLarge) and early.id is None:
+            # It may stand at the end.
+            return [Noise("a message past the limit goes on")]
+
+        self._told = True
+        return [early]
 
     def _flood(self, what: str) -> list[Message]:
         self._lost.tell("flooded", f"a line {what} (max_message_bytes is {self._limits.max_message_bytes})")
