@@ -343,6 +343,7 @@ async def open_client(
         traffic=traffic,
         books=books,
         on_secret=on_secret,
+        has_auth=spec.auth is not None,
     )
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
     auth = GuardedAuth(spec.auth, books) if spec.auth is not None else None

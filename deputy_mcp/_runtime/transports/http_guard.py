@@ -95,8 +95,10 @@ class Guard(httpx2.AsyncBaseTransport):
         traffic: Traffic,
         books: GuardBooks,
         on_secret: Callable[[str], None],
+        has_auth: bool,
     ) -> None:
         self._inner = inner
+        self._has_auth = has_auth
         self._origin = _origin(httpx2.URL(url))
         self._headers = headers
         self._limits = limits
@@ -327,7 +329,7 @@ class Guard(httpx2.AsyncBaseTransport):
             contextlib.suppress(httpx2.TransportError),
         ):
             response = await self._send(request)
-            if response.status_code in (401, 403):
+            if self._has_auth and response.status_code in (401, 403):
                 # An auth flow reads the challenge in it, and sends the notification again.
                 return self._bounded(response)
 
