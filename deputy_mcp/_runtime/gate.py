@@ -206,13 +206,14 @@ class Call:
         """What `finish` makes of the raw result. Raises our errors; a cancellation from outside is never wrapped."""
         try:
             result = await finish(await self._run())
-        except DeputyError as error:
-            if self._may_have_run and error.outcome == "not_sent":
-                error.outcome = "unknown"  # this attempt did not leave, but an earlier one did
-
+        except DeputyError as last:
+            error = self._with_earlier_attempts(last)
             self._lines.failed(error, seconds=anyio.current_time() - self.started, record=self.record)
             await self._settle(error.code, sent=self._left or error.outcome != "not_sent")
-            raise
+            if error is last:
+                raise
+
+            raise error from last
         except BaseException:
             sent = self._left or self.record.sent
             self._lines.cancelled(seconds=anyio.current_time() - self.started, record=self.record, sent=sent)
@@ -222,6 +223,14 @@ class Call:
         self._lines.ended(result, reply_sha256=self.record.reply_sha256)
         await self._settle("delivered", sent=True)
         return result
+
+    def _with_earlier_attempts(self, error: DeputyError) -> DeputyError:
+        """The error of the last attempt; where it did not leave but an earlier one may have run, that is said."""
+        if not self._may_have_run or error.outcome != "not_sent":
+            return error
+
+        kind = CallTimeoutError if isinstance(error, TimeoutError) else CallError
+        return kind(error.message, server=self.task.name, tool=self.tool, code=error.code, outcome="unknown")
 
     async def _settle(self, note: str, *, sent: bool) -> None:
         if self._use is not None:
