@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 from mcp import MCPError
 
 from deputy_mcp._core.annotations import Finding
@@ -481,6 +482,8 @@ class ServerTask:
             return ending
 
         assert self._scope is not None
+        # The start deadline may have passed in the very turn in which the listing came: then this is no READY.
+        await anyio.lowlevel.checkpoint_if_cancelled()
         self._scope.deadline = math.inf
         self.session = session
         self.step(Event.VETTED)

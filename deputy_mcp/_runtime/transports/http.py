@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from http.cookiejar import Cookie, CookieJar, DefaultCookiePolicy
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import anyio.abc
@@ -69,12 +69,17 @@ class HttpLink:
             http_client=self._client,
             terminate_on_close=False,  # the SDK's is unbounded, and skipped when the session is cancelled
             max_sse_event_size=None,  # the guard's cap is the one that counts, the same for every transport
-        ) as (read, write):
-            dispatcher = HttpDispatcher(JSONRPCDispatcher(read, write), self._books)
-            try:
-                yield dispatcher
-            finally:
-                await self._end_session(dispatcher)
+        ) as streams:
+            read, write = cast("Any", streams)  # anyio's own, though the SDK declares less of them
+            # The dispatcher closes what it is given. An answer that comes after its end, to a call of a session that
+            # was just forgotten, must still find its stream open: a closed one ends the SDK's task group, and with it
+            # this server's life.
+            async with read.clone() as own_read, write.clone() as own_write:
+                dispatcher = HttpDispatcher(JSONRPCDispatcher(own_read, own_write), self._books)
+                try:
+                    yield dispatcher
+                finally:
+                    await self._end_session(dispatcher)
 
     async def _end_session(self, dispatcher: "HttpDispatcher") -> None:
         """Tell the server that its session is over; it may have gone, or not care."""
