@@ -84,9 +84,12 @@ def _judge(way: str, ours: dict[int, float], sdk: dict[int, float]) -> Row:
     if len(ours) < len(SIZES) or len(sdk) < 2:
         return name, "not measured", False
 
-    slope = exponent(ours)
+    # Also without the small ones: what each call costs, however small, would hide how the rest grows.
+    large = exponent({size: ours[size] for size in SIZES[-4:]})
+    slope = max(exponent(ours), large)
     wanted = f" (wanted <= {WANTED_EXPONENT})" if way == "stdio" else ""
-    text = f"{slope:.3f}{wanted}, {_costs(ours)}; SDK {exponent(sdk):.2f}, {_costs(sdk)}"
+    text = f"{exponent(ours):.3f}, from 8 MB {large:.3f}{wanted}, {_costs(ours)}"
+    text += f"; SDK {exponent(sdk):.2f}, {_costs(sdk)}"
     return name, text, way != "stdio" or slope <= WANTED_EXPONENT
 
 
@@ -95,9 +98,9 @@ def _ratio(ours: dict[int, float], sdk: dict[int, float]) -> Row:
     if 64 not in ours or len(sdk) < 2:
         return name, "not measured", False
 
-    # From its last two sizes: at the small ones a constant hides how it grows.
+    # From its last sizes (at small ones a constant hides how it grows), and never steeper than the square.
     largest = max(sdk)
-    slope = exponent({size: sdk[size] for size in list(sdk)[-2:]})
+    slope = min(exponent({size: sdk[size] for size in list(sdk)[-3:]}), 2.0)
     reckoned = sdk[largest] * (64 / largest) ** slope
     ratio = ours[64] / reckoned
     text = f"{ratio:.4f} x the SDK's {reckoned:.1f} s, reckoned from {largest} MB with exponent {slope:.2f}"
