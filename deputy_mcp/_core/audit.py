@@ -11,11 +11,13 @@ Not a writer, and no judge of what is worth a line. It promises
 - that reading a line back never raises, whatever the bytes.
 """
 
+import functools
 import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from json.encoder import encode_basestring_ascii
 from typing import Any, Literal, TypedDict, get_args
 
 from deputy_mcp._core.redaction import Redact, masked_text, recorded_arguments
@@ -134,13 +136,19 @@ _SHAPES: dict[str, int] = {
 _PLAIN_CODE = re.compile(r"[A-Za-z0-9_./:-]{1,128}+")
 """Codes as we write them. A host may put something else in their place, which is treated as text from outside."""
 
-_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+
+def _encode(value: Any) -> str:
+    # Of the control characters, JSON leaves one as it is.
+    text = encode_basestring_ascii(value) if isinstance(value, str) else _encoder.encode(value)
+    return text.replace("\x7f", "\\u007f")
 
 
 class RecordEncoder:
     """Makes the bodies of lines. `record_arguments`, `redact`: see `Journal`."""
 
-    # Mutable state: the secrets; caches of names as they are shown, of codes seen to be plain, of orders of fields.
+    # Mutable state: the secrets; caches of names and plain codes as they stand in a line, of orders of fields.
     def __init__(self, *, record_arguments: bool = False, redact: Redact | None = None) -> None:
         self._record_arguments = record_arguments
         self._redact = redact
@@ -148,7 +156,7 @@ class RecordEncoder:
         self._servers: frozenset[str] = frozenset()
         self._names: dict[str, str] = {}
         self._codes: dict[str, str] = {}
-        self._orders: dict[tuple[str, ...], tuple[tuple[str, int], ...]] = {}
+        self._orders: dict[tuple[str, ...], tuple[tuple[str, int, str], ...]] = {}
 
     def add_secrets(self, secrets: Iterable[str], *, servers: Iterable[str] = ()) -> None:
         """Mask these from now on. `servers`: configured names, shown even where one is also a secret's value."""
@@ -166,15 +174,16 @@ class RecordEncoder:
             raise ValueError(f"there is no event {event!r}")
 
         recorded = self._take_arguments(fields)
-        record: dict[str, Any] = {"time": iso_time(seconds), "event": event}
-        for name, shape in self._order(tuple(fields)):
+        parts = [f'"time":"{iso_time(seconds)}","event":"{event}"']
+        for name, shape, key in self._order(tuple(fields)):
             value = fields[name]
             if value is not None:
-                record[name] = value if shape == _PLAIN else self._shown(shape, value)
+                parts.append(key + self._json(shape, value))
 
-        # The one control character that JSON leaves as it is.
-        body = _encode(record)[1:-1].replace("\x7f", "\\u007f")
-        return body if recorded is None else f'{body},"arguments":{recorded}'
+        if recorded is not None:
+            parts.append(f'"arguments":{recorded}')
+
+        return ",".join(parts)
 
     def _take_arguments(self, fields: dict[str, Any]) -> str | None:
         arguments = fields.pop("arguments", None)
@@ -191,7 +200,7 @@ class RecordEncoder:
         )
         return recorded.replace("\x7f", "\\u007f") if recorded is not None else None
 
-    def _order(self, names: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+    def _order(self, names: tuple[str, ...]) -> tuple[tuple[str, int, str], ...]:
         order = self._orders.get(names)
         if order is None:
             unknown = [name for name in names if name not in _SHAPES]
@@ -199,11 +208,16 @@ class RecordEncoder:
                 raise ValueError(f"a line of the journal has no field {', '.join(unknown)}")
 
             _bound(self._orders)
-            order = self._orders[names] = tuple((name, shape) for name, shape in _SHAPES.items() if name in names)
+            order = self._orders[names] = tuple(
+                (name, shape, f'"{name}":') for name, shape in _SHAPES.items() if name in names
+            )
 
         return order
 
-    def _shown(self, shape: int, value: Any) -> Any:
+    def _json(self, shape: int, value: Any) -> str:
+        if shape == _PLAIN:
+            return str(value) if type(value) is int else _encode(value)
+
         if shape == _NAME:
             # A caller may have asked for a tool by something that is no text, and was refused.
             name = value if isinstance(value, str) else str(value)
@@ -213,15 +227,15 @@ class RecordEncoder:
             return self._codes.get(value) or self._code(value)
 
         if shape == _CODES:
-            return [self._codes.get(one) or self._code(one) for one in value[:MOST_CODES]]
+            return f"[{','.join(self._codes.get(one) or self._code(one) for one in value[:MOST_CODES])}]"
 
         if shape == _SECONDS:
-            return round(value, 6)
+            return _encode(round(value, 6))
 
-        return masked_text(value, self._secrets, MAX_TEXT)
+        return _encode(masked_text(value, self._secrets, MAX_TEXT))
 
     def _name(self, name: str) -> str:
-        shown = masked_text(name, () if name in self._servers else self._secrets, MAX_NAME)
+        shown = _encode(masked_text(name, () if name in self._servers else self._secrets, MAX_NAME))
         if len(name) <= MAX_NAME:
             _bound(self._names)
             self._names[name] = shown
@@ -230,11 +244,11 @@ class RecordEncoder:
 
     def _code(self, code: str) -> str:
         if not _PLAIN_CODE.fullmatch(code):
-            return masked_text(code, self._secrets, MAX_CODE)
+            return _encode(masked_text(code, self._secrets, MAX_CODE))
 
         _bound(self._codes)
-        self._codes[code] = code
-        return code
+        self._codes[code] = shown = f'"{code}"'
+        return shown
 
 
 def _bound(cache: dict[Any, Any]) -> None:
@@ -244,7 +258,13 @@ def _bound(cache: dict[Any, Any]) -> None:
 
 def iso_time(seconds: float) -> str:
     """UTC to the microsecond, always 27 characters."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:26] + "Z"
+    micros = round(seconds * 1_000_000)
+    return f"{_iso_second(micros // 1_000_000)}.{micros % 1_000_000:06d}Z"
+
+
+@functools.lru_cache(maxsize=4)
+def _iso_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).isoformat()[:19]
 
 
 def decode_line(line: bytes) -> dict[str, Any] | None:

@@ -33,10 +33,15 @@ class RepeatedReplies:
             return known[1]
 
         messages = read_message(line, self._max_values)
-        if self._hashed and len(messages) == 1 and isinstance(messages[0], Reply | Failure):
-            messages = [evolve(messages[0], sha256=hashlib.sha256(line).hexdigest())]
+        only = messages[0] if len(messages) == 1 else None
+        if self._hashed and isinstance(only, Reply):
+            sha256 = hashlib.sha256(line).hexdigest()
+            only = Reply(only.id, only.result, only.repaired, only.size_bytes, sha256)
+            messages = [only]
+        elif self._hashed and isinstance(only, Failure):
+            messages = [evolve(only, sha256=hashlib.sha256(line).hexdigest())]
 
-        if len(messages) == 1 and isinstance(messages[0], Reply) and isinstance(messages[0].id, str):
+        if isinstance(only, Reply) and isinstance(only.id, str):
             self._keep(line, messages)
 
         return messages

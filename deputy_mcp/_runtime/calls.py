@@ -6,7 +6,9 @@ import contextlib
 import json
 from typing import Any
 
-from deputy_mcp._core.annotations import Effects, read_annotations
+from pydantic_core import from_json
+
+from deputy_mcp._core.annotations import Effects, Finding, read_annotations
 from deputy_mcp._core.catalog import Refusal, ToolFacts
 from deputy_mcp._core.config import Server
 from deputy_mcp._core.errors import (
@@ -17,7 +19,8 @@ from deputy_mcp._core.errors import (
     StaleToolError,
 )
 from deputy_mcp._core.sanitizing import clean_line, clean_text, mask_secrets
-from deputy_mcp._runtime.gate import Call, Target
+from deputy_mcp._runtime.deciding import Target
+from deputy_mcp._runtime.gate import Call
 from deputy_mcp._runtime.handles import McpTool, make_handle, near_names
 from deputy_mcp._runtime.listing import Named, named
 from deputy_mcp._runtime.relisting import LostWhileVerifyingError
@@ -59,10 +62,12 @@ class ToolCall(Call):
     @property
     def facts(self) -> ToolFacts:
         """The tool as it was when the call was sent."""
-        assert self._facts is not None
-        return self._facts
+        assert self._target is not None
+        assert self._target.facts is not None
+        return self._target.facts
 
-    _facts: ToolFacts | None = None
+    _target: Target | None = None
+    _compared: tuple[Finding, ...] = ()
     _checked: tuple[bytes, str] | None = None
 
     async def _route(self) -> Target:
@@ -118,9 +123,19 @@ class ToolCall(Call):
                 code="pin_changed",
             )
 
-        self._facts = facts
-        findings = (*facts.findings, *task.compared.get(tool, ()))
-        return Target(name=facts.name, effects=facts.effects, findings=findings, digest=facts.digest, facts=facts)
+        compared = task.compared.get(tool, ())
+        known = self._target
+        if known is None or known.facts is not facts or compared is not self._compared:
+            self._compared = compared
+            known = self._target = Target(
+                name=facts.name,
+                effects=facts.effects,
+                findings=(*facts.findings, *compared) if compared else facts.findings,
+                digest=facts.digest,
+                facts=facts,
+            )
+
+        return known
 
     def _not_there(self) -> RefusedError:
         task, tool = self.task, self.tool
@@ -146,7 +161,7 @@ class ToolCall(Call):
 
         # What was encoded, not what was given: a tuple or a subclass may check differently than its bytes.
         checker = self._gate.checker(target.facts, "inputSchema")
-        instance = json.loads(encoded)
+        instance = _decoded(encoded)
         verdict = checker.check_now(instance) or await checker.check(instance)
         if verdict.status != "valid":
             problems = clean_text("; ".join(verdict.problems))
@@ -189,6 +204,14 @@ class ToolCall(Call):
         return make_handle(
             target.facts, findings=target.findings, generation=task.generation, load=task.load, caller=self._caller
         )
+
+
+def _decoded(encoded: bytes) -> Any:
+    """What we encoded ourselves. The fast reader refuses lone surrogates and deep nesting, which arguments may hold."""
+    try:
+        return from_json(encoded)
+    except ValueError:
+        return json.loads(encoded)
 
 
 def capability_effects(spec: Server, method: str) -> Effects:

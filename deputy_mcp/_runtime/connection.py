@@ -44,8 +44,9 @@ from deputy_mcp._runtime.approval_store import ApprovalStore, Ticket, check_usab
 from deputy_mcp._runtime.calls import PromptCall, ResourceCall, ToolCall, capability_effects, stale_handle
 from deputy_mcp._runtime.capability_tools import make_capability_tools
 from deputy_mcp._runtime.configfile import Config, load_config
+from deputy_mcp._runtime.deciding import Target
 from deputy_mcp._runtime.faults import translate
-from deputy_mcp._runtime.gate import Gate, Target
+from deputy_mcp._runtime.gate import Gate
 from deputy_mcp._runtime.handles import McpTool, Progress, PromptResult, ResourceResult, ToolResult, make_handle
 from deputy_mcp._runtime.journal import Journal
 from deputy_mcp._runtime.log import log_event

@@ -1,4 +1,4 @@
-"""Step 3 of a call: the effective permissions, the host's callbacks, and the error of a Deny."""
+"""Step 3 of a call: what is judged, the effective permissions, the host's callbacks, and the error of a Deny."""
 
 import functools
 import inspect
@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
-from deputy_mcp._core.annotations import Effects
+from deputy_mcp._core.annotations import Effects, Finding
+from deputy_mcp._core.catalog import ToolFacts
 from deputy_mcp._core.errors import PermissionDeniedError
 from deputy_mcp._core.permissions import Allow, Ask, Deny, Judged, Permissions, both_permissions, tighten
 
@@ -23,6 +24,18 @@ class CallContext:
     effects: Effects
     decision: Allow | Ask
     """What the permissions decided; the callback can only tighten it."""
+
+
+@frozen(kw_only=True)
+class Target:
+    """What a call is judged by: a tool's facts, or a capability's."""
+
+    name: str
+    """The public name."""
+    effects: Effects
+    findings: tuple[Finding, ...]
+    digest: str | None
+    facts: ToolFacts | None = field(default=None, repr=False)
 
 
 def effective_permissions(given: Iterable[Permissions | None], narrowing: Permissions | None) -> Permissions:

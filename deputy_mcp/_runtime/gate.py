@@ -7,88 +7,58 @@
 5. slot: `max_concurrent_calls`
 6. pin: the tool is what it was when it was pinned
 7. approve, if Ask: slot given back, deadline standing still; then 2 to 6 again with what was approved
-8. journal the intent; after this wait the permissions are asked once more, without a turn before sending
-9. send
+8. journal the intent: its line stands in the file, and the permissions are asked once more, before a byte leaves
+9. send (`sending`)
 10. cap, check, clean (`results`)
 11. journal the outcome
 
-A deadline that passes before 9 raises `WaitTimeoutError`,
-after it `CallTimeoutError`. Sent again is only what provably did not run, or what the caller declared repeatable and
-the effects confirm. Not here: what is allowed (`permissions`), what a server does (`server`), what kinds of call there
-are (`calls`).
+A deadline that passes before 9 raises `WaitTimeoutError`, after it `CallTimeoutError`. Not here: what is allowed
+(`permissions`), what a server does (`server`), what kinds of call there are (`calls`).
 """
 
-import inspect
 import json
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, TypeVar
 
 import anyio
-from attrs import field, frozen
-from mcp import MCPError
+from attrs import frozen
 
-from deputy_mcp._core.annotations import Effects, Finding
 from deputy_mcp._core.catalog import ToolFacts
 from deputy_mcp._core.errors import (
     CallError,
     CallTimeoutError,
     DeputyError,
     InvalidArgumentsError,
-    MalformedReplyError,
     NotAllowlistedError,
-    WaitTimeoutError,
 )
-from deputy_mcp._core.frozen import check_number
 from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions
-from deputy_mcp._core.sanitizing import clean_line, clean_text
+from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.approval import Approver, ask_person
 from deputy_mcp._runtime.approval_store import ApprovalStore, void_error
-from deputy_mcp._runtime.deciding import decide_with_callbacks, denied_error, effective_permissions
-from deputy_mcp._runtime.faults import translate
+from deputy_mcp._runtime.deciding import Target, decide_with_callbacks, denied_error, effective_permissions
 from deputy_mcp._runtime.handles import Caller, McpTool, Progress, near_names
-from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.recording import CallLines, Recorder
 from deputy_mcp._runtime.relisting import LostWhileVerifyingError, UnreachedError
 from deputy_mcp._runtime.schemas import SchemaChecker
+from deputy_mcp._runtime.sending import Sending
 from deputy_mcp._runtime.server import ServerTask
-from deputy_mcp._runtime.server_requests import CallUnderWay
 from deputy_mcp._runtime.session import HeaderMap, Session, header_map
 from deputy_mcp._runtime.tickets import TicketUse, leave_ticket
-from deputy_mcp._runtime.transports.link import CallRecord, LinkError
 
 MOST_CHECKERS = 8_192
 """Compiled schemas kept; past it all are compiled anew when next needed."""
-
-MOST_ROUNDS = 10
-"""How often a server (2026-07-28) may ask for input, or only to be asked again, before its call is given up."""
 
 R = TypeVar("R")
 
 _encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
-STATE_PAUSE_SECONDS = 0.05
-"""Before a call is asked again only with the server's state."""
-
-Stage = Literal["waiting", "callback", "verifying", "sending"]
-
-
-@frozen(kw_only=True)
-class Target:
-    """What a call is judged by: a tool's facts, or a capability's."""
-
-    name: str
-    """The public name."""
-    effects: Effects
-    findings: tuple[Finding, ...]
-    digest: str | None
-    facts: ToolFacts | None = field(default=None, repr=False)
-
 
 class Gate:
     """What all calls of one connection share: its servers, its permissions, its approver, its compiled schemas."""
 
-    # Mutable state: compiled schemas by digest and side, header maps by digest.
+    # Mutable state: compiled schemas by digest and side, header maps by digest; the latest shares and what follows from
+    # them, by server.
     def __init__(
         self,
         servers: Mapping[str, ServerTask],
@@ -103,6 +73,7 @@ class Gate:
         self._permissions = permissions
         self._checkers: dict[tuple[str, str], SchemaChecker] = {}
         self._header_maps: dict[str, HeaderMap] = {}
+        self._effective: dict[ServerTask | None, tuple[Permissions | None, Permissions | None, Permissions]] = {}
 
     @property
     def store(self) -> ApprovalStore | None:
@@ -124,10 +95,19 @@ class Gate:
         )
 
     def permissions_for(self, task: ServerTask | None, handle: McpTool | None) -> Permissions:
-        """What holds for a call: `&` over what server, connection and agent gave, and what the handle took away."""
+        """What holds for a call: `&` over what server, connection and agent gave, and what the handle took away.
+
+        The same object as the last time for this server, as long as the shares are the same.
+        """
         server = task.spec.permissions if task is not None else None
         granted, narrowing = handle.shares() if handle is not None else (None, None)
-        return effective_permissions((server, self._permissions, granted), narrowing)
+        known = self._effective.get(task)
+        if known is not None and known[0] is granted and known[1] is narrowing:
+            return known[2]
+
+        effective = effective_permissions((server, self._permissions, granted), narrowing)
+        self._effective[task] = granted, narrowing, effective
+        return effective
 
     def checker(self, facts: ToolFacts, side: Literal["inputSchema", "outputSchema"]) -> SchemaChecker:
         """The compiled schema of a tool, original as on the wire."""
@@ -151,13 +131,28 @@ class Gate:
         return found
 
 
-class Call:
-    """One call on its way through the gate: its deadline, its stage, and what was approved."""
+@frozen
+class _Judged:
+    """What a call was judged by, and the decision."""
 
-    method = ""
+    permissions: Permissions
+    target: Target
+    arguments_json: bytes
+    decision: Allow | Ask
 
-    # Mutable state: the stage and scope of the deadline; the record of the latest sending, and
-    # whether an earlier one left, or may have run; why it was sent again.
+
+class _NotAgreedError(Exception):
+    """Right before it left, the permissions want it asked."""
+
+    def __init__(self, missing: Ask) -> None:
+        super().__init__(missing.reason)
+        self.missing = missing
+
+
+class Call(Sending):
+    """One call on its way through the gate: what was decided and approved."""
+
+    # Mutable state: what it was judged by last, and what was decided; what was approved.
     def __init__(
         self,
         gate: Gate,
@@ -172,34 +167,21 @@ class Call:
         use: TicketUse | None = None,
         caller: Caller,
     ) -> None:
-        self.task = task
+        super().__init__(task, tool, timeout_seconds=timeout_seconds, progress=progress, retry=retry)
         self._caller = caller
-        self.tool = tool
-        self.record = CallRecord()
-        self.generation = 0
-        self.started = anyio.current_time()
         self._gate = gate
         self._handle = handle
-        # Now, and once: what the caller does to his dict while a person thinks must not change what is sent.
-        self._encoded = self._encode(arguments)
-        self._progress = progress
-        self._retry = retry
-        seconds = task.limits.call_timeout_seconds if timeout_seconds is None else timeout_seconds
-        self._seconds = check_number("timeout_seconds", seconds, above_zero=True)
-        self._hard_end = self.started + self._seconds
-        self._scope = anyio.CancelScope(deadline=self._hard_end)
-        self._stage: Stage = "waiting"
-        self._approved: tuple[str | None, bytes] | None = None
+        self._judged: _Judged | None = None
         self._use = use
-        if use is not None:
+        self._approved: tuple[str | None, bytes] | None = None
+        if use is None:
+            # Now, and once: what the caller does to his dict while a person thinks must not change what is sent.
+            self._encoded = self._encode(arguments)
+        else:
             # Exactly the approved bytes, however the arguments would be encoded anew.
             self._encoded = use.ticket.arguments_json
             self._approved = (use.ticket.digest, use.ticket.arguments_json)
 
-        self._resent: set[str] = set()
-        self._pause = 0.0
-        self._under_way = False
-        self._left = self._may_have_run = False
         self._lines = CallLines(gate.recorder, server=task.name, tool=tool, method=self.method)
 
     async def run(self, finish: Callable[[dict[str, Any]], Awaitable[R]]) -> R:
@@ -244,10 +226,12 @@ class Call:
 
     async def _steps(self) -> dict[str, Any]:
         while True:
-            await self._pause_if_told()
+            if self._pause:
+                await self._pause_as_told()
+
             target = await self._route()
             arguments_json = await self._check_arguments(target)
-            decision = await self._permit(target, arguments_json)
+            await self._permit(target, arguments_json)
             session = await self.task.wait_ready()
             async with self.task.slots:
                 try:
@@ -255,30 +239,35 @@ class Call:
                 except LostWhileVerifyingError:
                     continue
 
-                missing = self._missing_approval(target, decision, arguments_json)
+                missing = self._missing_approval(target, arguments_json)
                 if missing is None:
                     if self._use is not None:
                         await self._use.spend(
                             self.task.spec, self._lines, digest=target.digest, arguments_json=arguments_json
                         )
 
-                    await self._lines.announce(generation=self.task.generation, sent_again=bool(self._resent))
-                    # The last word, without a turn before sending: an agent may have been narrowed during the waits.
-                    missing = self._missing_approval(target, decision, arguments_json)
-
-                if missing is None:
-                    raw = await self._send(session, target, arguments_json)
-                    if raw is not None:
-                        return raw
+                    self._lines.announce(generation=self.task.generation, sent_again=bool(self._resent))
+                    try:
+                        raw = await self._send(session, target, arguments_json)
+                    except _NotAgreedError as error:
+                        self._lines.withdraw()
+                        missing = error.missing
+                    else:
+                        if raw is not None:
+                            return raw
 
             if missing is not None:
                 await self._approve(target, missing, arguments_json)
 
-    async def _pause_if_told(self) -> None:
-        """A server said when to come again; nobody else waits for that."""
-        if self._pause:
-            await anyio.sleep(self._pause)
-            self._pause = 0.0
+    def _last_word(self) -> None:
+        # An agent may have been narrowed since; and what is sent is announced first.
+        judged = self._judged
+        assert judged is not None
+        missing = self._missing_approval(judged.target, judged.arguments_json)
+        if missing is not None:
+            raise _NotAgreedError(missing)
+
+        self._lines.secure()
 
     # -- 1 to 3 --------------------------------------------------------------------------------------------------
 
@@ -310,33 +299,43 @@ class Call:
 
         return encoded
 
-    def _missing_approval(self, target: Target, decision: Allow | Ask, arguments_json: bytes) -> Ask | None:
-        """What is still to be asked, by what the permissions say now; None: it may be sent. Raises where they deny."""
-        verdict = self._gate.permissions_for(self.task, self._handle).decide(target)
-        if isinstance(verdict, Deny):
-            raise denied_error(verdict, name=target.name, server=self.task.name, tool=self.tool)
-
-        decision = verdict if isinstance(verdict, Ask) else decision
-        self._note_decision(target, decision, arguments_json)
-        # An approval is of these bytes for this definition; after a reload there may be another.
-        approved = not isinstance(decision, Ask) or self._approved == (target.digest, arguments_json)
-        return None if approved or not isinstance(decision, Ask) else decision
-
-    def _note_decision(self, target: Target, decision: Allow | Ask | Deny, arguments_json: bytes) -> None:
-        self._lines.decided(decision, public_name=target.name, digest=target.digest, arguments=arguments_json)
-
-    async def _permit(self, target: Target, arguments_json: bytes) -> Allow | Ask:
+    async def _permit(self, target: Target, arguments_json: bytes) -> None:
         permissions = self._gate.permissions_for(self.task, self._handle)
-        self._stage = "callback"
-        decision = await decide_with_callbacks(
-            permissions, target, self._shown(target), arguments_json, server=self.task.name, tool=self.tool
-        )
-        self._stage = "waiting"
-        self._note_decision(target, decision, arguments_json)
+        if permissions.callbacks:
+            self._stage = "callback"
+            decision = await decide_with_callbacks(
+                permissions, target, self._shown(target), arguments_json, server=self.task.name, tool=self.tool
+            )
+            self._stage = "waiting"
+        else:
+            decision = permissions.decide(target)
+
+        self._take_decision(decision, permissions, target, arguments_json)
+
+    def _missing_approval(self, target: Target, arguments_json: bytes) -> Ask | None:
+        """What is still to be asked, by what the permissions say now; None: it may be sent. Raises where they deny."""
+        judged = self._judged
+        assert judged is not None
+        permissions = self._gate.permissions_for(self.task, self._handle)
+        if permissions is not judged.permissions or target is not judged.target:
+            verdict = permissions.decide(target)
+            decision = judged.decision if isinstance(verdict, Allow) else verdict
+            judged = self._take_decision(decision, permissions, target, arguments_json)
+
+        # An approval is of these bytes for this definition; after a reload there may be another.
+        asked = judged.decision if isinstance(judged.decision, Ask) else None
+        return None if asked is None or self._approved == (target.digest, arguments_json) else asked
+
+    def _take_decision(
+        self, decision: Allow | Ask | Deny, permissions: Permissions, target: Target, arguments_json: bytes
+    ) -> "_Judged":
+        """Note what was decided. Raises `PermissionDeniedError` for a Deny."""
+        self._lines.decided(decision, public_name=target.name, digest=target.digest, arguments=arguments_json)
         if isinstance(decision, Deny):
             raise denied_error(decision, name=target.name, server=self.task.name, tool=self.tool)
 
-        return decision
+        self._judged = _Judged(permissions, target, arguments_json, decision)
+        return self._judged
 
     def _shown(self, target: Target) -> Any:
         """What `can_use_tool` is given as the tool."""
@@ -370,19 +369,6 @@ class Call:
 
     async def _check_pin(self, session: Session, target: Target) -> Target:
         raise NotImplementedError
-
-    def _may_come_again(self, record: CallRecord, why: str) -> bool:
-        """A 429 said when, and that fits the deadline: pause, once."""
-        after = record.retry_after_seconds
-        if record.status != 429 or after is None or why in self._resent:
-            return False
-
-        if anyio.current_time() + after >= self._hard_end:
-            return False
-
-        self._resent.add(why)
-        self._pause = after
-        return True
 
     async def _approve(self, target: Target, decision: Ask, arguments_json: bytes) -> None:
         approver = self._gate.approver
@@ -431,176 +417,3 @@ class Call:
 
         if not isinstance(self._encoded, InvalidArgumentsError):
             self._approved = (target.digest, self._encoded)
-
-    # -- 9 -------------------------------------------------------------------------------------------------------
-
-    def _params(self) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def _headers(self, target: Target, arguments_json: bytes) -> dict[str, str]:
-        return {}
-
-    async def _send(self, session: Session, target: Target, arguments_json: bytes) -> dict[str, Any] | None:
-        """The raw result; None: provably not run (or repeatable), go through the steps again."""
-        call = self.task.requests.begin(self.tool)
-        try:
-            return await self._rounds(session, target, arguments_json, call)
-        finally:
-            self.task.requests.end(call)
-
-    async def _rounds(
-        self, session: Session, target: Target, arguments_json: bytes, call: CallUnderWay
-    ) -> dict[str, Any] | None:
-        params = self._params()
-        for turn in range(MOST_ROUNDS):
-            self._under_way = turn > 0
-            self._left = self._left or self.record.sent
-            self.record = CallRecord()
-            self.generation = self.task.generation
-            self._stage = "sending"
-            self._touch()
-            try:
-                raw = await session.request(
-                    self.method,
-                    params,
-                    record=self.record,
-                    arguments_json=self._wire_arguments(arguments_json),
-                    on_progress=self._on_progress if self._progress or self._idle else None,
-                    headers=self._headers(target, arguments_json) if session.modern else None,
-                )
-            except MCPError as error:
-                self._stage = "waiting"
-                self._recover(error, session, target)
-                return None
-            finally:
-                if not self._scope.cancel_called:
-                    self._scope.deadline = self._hard_end
-
-            kind = raw.get("resultType", "complete") if session.modern else "complete"
-            if kind == "complete":
-                return raw
-
-            if kind != "input_required":
-                raise MalformedReplyError(
-                    f"server {self.task.name!r} answered with a result of the unknown type {clean_line(str(kind), 40)}",
-                    server=self.task.name,
-                    tool=self.tool,
-                )
-
-            # The same call, still under way (2026-07-28): asked again with what the server asked for, and its state.
-            params = self._params()
-            state, inputs = raw.get("requestState"), raw.get("inputRequests")
-            if isinstance(state, str):
-                params["requestState"] = state
-
-            if inputs:
-                responses = await self.task.requests.answer_inputs(inputs, call)
-                if responses is None:
-                    break
-
-                params["inputResponses"] = responses
-            elif isinstance(state, str):
-                await anyio.sleep(STATE_PAUSE_SECONDS)
-            else:
-                break
-
-        raise CallError(
-            f"{target.name} asked the host for input that is not to be had, or never came to an end; "
-            "the call was given up",
-            server=self.task.name,
-            tool=self.tool,
-            code="input_declined",
-        )
-
-    def _wire_arguments(self, arguments_json: bytes) -> bytes | None:
-        return arguments_json
-
-    @property
-    def _idle(self) -> float | None:
-        return self.task.limits.idle_timeout_seconds
-
-    def _touch(self) -> None:
-        if self._idle is not None:
-            self._scope.deadline = min(self._hard_end, anyio.current_time() + self._idle)
-
-    async def _on_progress(self, progress: float, total: float | None, message: str | None) -> None:
-        self._touch()
-        if self._progress is not None:
-            outcome = self._progress(progress, total, clean_text(message) if message is not None else None)
-            if inspect.isawaitable(outcome):
-                await outcome
-
-    def _recover(self, error: MCPError, session: Session, target: Target) -> None:
-        """Return when the call may go through the steps again; else raise what happened."""
-        task, record = self.task, self.record
-        fault = error.fault if isinstance(error, LinkError) else None
-        task.note_fault(session, error)
-        # What an earlier round sent may have run, whatever became of this one.
-        record.sent = record.sent or self._under_way
-        stopping = task.stopping
-        again: str | None = None
-        match fault if not self._under_way else None:
-            case "forgotten":
-                # A 404 is said before anything runs; other ways of forgetting may have come after.
-                again = "forgotten" if record.status == 404 else self._repeatable(target)
-            case "unreachable":
-                return  # nothing was sent; it is waited for like a restart, inside the deadline
-            case "lost" | "dropped":
-                again = self._repeatable(target) if record.sent else "unsent"
-            case "http" if not stopping and self._may_come_again(record, "retry_after"):
-                log_event("sent_again", server=task.name, tool=self.tool, reason="retry_after")
-                return
-
-        if again is not None and again not in self._resent and not stopping:
-            self._resent.add(again)
-            self._may_have_run = self._may_have_run or again == "retry"
-            log_event("sent_again", server=task.name, tool=self.tool, reason=again)
-            return
-
-        raise self._translated(error, record, session) from None
-
-    def _translated(self, error: MCPError, record: CallRecord, session: Session) -> DeputyError:
-        task = self.task
-        return translate(
-            error,
-            record,
-            session.link,
-            server=task.name,
-            tool=self.tool,
-            limits=task.limits,
-            secrets=task.secrets,
-            stopping=task.stopping,
-        )
-
-    def _repeatable(self, target: Target) -> str | None:
-        """Effects come from hints that are trusted or the host's own: the cautious reading has no other true ones."""
-        effects = target.effects
-        return "retry" if self._retry and (effects.read_only or effects.idempotent) else None
-
-    def _timed_out(self) -> Exception:
-        names: dict[str, Any] = {"server": self.task.name, "tool": self.tool}
-        name = f"{self.task.name}/{clean_line(self.tool, 80)}"
-        if self._stage == "callback":
-            late = Deny(f"needs the agreement of can_use_tool, which did not answer within {self._seconds:g} s")
-            return denied_error(late, name=name, **names)
-
-        if self._stage in ("verifying", "sending"):
-            # It was asked something and did not answer: a frozen server is found out either way.
-            self.task.note_timeout()
-
-        if self._stage == "sending":
-            idle = anyio.current_time() < self._hard_end
-            what = f"made no progress for {self._idle:g} s" if idle else f"did not answer within {self._seconds:g} s"
-            return CallTimeoutError(
-                f"{name} {what}",
-                code="idle_timeout" if idle else None,
-                outcome="unknown" if self.record.sent or self._under_way else "not_sent",
-                **names,
-            )
-
-        state = str(self.task.state)
-        reason = self.task.last_error if state != "ready" else None
-        why = f" ({state}{f': {reason}' if reason else ''})"
-        return WaitTimeoutError(
-            f"{name} could not be sent within {self._seconds:g} s{why}", state=state, reason=reason, **names
-        )

@@ -1,28 +1,26 @@
 """The journal of a connection: what is written when, and what happens when it cannot be.
 
-A line is buffered by `append` (what happened: nobody waits for it) or by `commit` (what is about to happen: it is not
-done before its line is in the file). All lines of one turn of the event loop go out in one write. The laws:
+A line is buffered by `append` (what happened: nobody waits for it) or by `announce` (what is about to happen: it is
+not done before `secure` found its line in the file). All lines of one turn of the event loop go out in one write. The
+laws:
 
-- What `commit` announced and could not write is not done, and never stands in the journal as if it had been.
+- What was announced and could not be written is not done, and never stands in the journal as if it had been.
 - What `append` said is kept while the file cannot be written, up to `KEPT_BYTES`; the first line afterwards is a `gap`
   that says for how long, and how many lines were lost.
-- Once a write failed, everybody who commits is refused until one succeeds; each of them tries.
+- Once a write failed, everybody who secures a line is refused until one succeeds; each of them tries.
 
 Not here: files (`journal_file`), the shape of a line (`_core.audit`), what is worth a line (the gate and the servers).
 """
 
-import asyncio  # noqa: TID251 # one callback at the end of a loop's turn, for which anyio has no name; no task is made
 import contextlib
 import errno
 import hashlib
 import os
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Unpack
 
-import anyio.lowlevel
 from attrs import define
 
 from deputy_mcp._core.audit import FORMAT_VERSION, EventKind, RecordEncoder, RecordFields
@@ -32,6 +30,7 @@ from deputy_mcp._core.frozen import check_count, check_flag, check_text, wrong_t
 from deputy_mcp._core.redaction import Redact
 from deputy_mcp._runtime.journal_file import Found, JournalFile, open_journal_file
 from deputy_mcp._runtime.log import log_event
+from deputy_mcp._runtime.turns import at_end_of_turn, running_loop
 
 KEPT_BYTES = 1024 * 1024
 """Lines kept while the file cannot be written; later ones are only counted."""
@@ -40,12 +39,12 @@ BUFFERED_BYTES = 256 * 1024
 
 
 @define(eq=False)
-class _Line:
-    """A line that is not in the file yet."""
+class Line:
+    """A line that is not in the file yet. `announce` gives one; `secure` or `withdraw` it."""
 
     body: str
     intent: bool = False
-    """Somebody waits until it is written, and withdraws it otherwise."""
+    """It announces something: it is secured before that is done, and withdrawn otherwise."""
     seq: int | None = None
     """Its number, once it is written."""
     failure: OSError | None = None
@@ -104,7 +103,7 @@ class Journal:
             self._encoder.add_secrets((key,))
 
         self._file: JournalFile | None = None
-        self._pending: list[_Line] = []
+        self._pending: list[Line] = []
         self._pending_bytes = 0
         self._asked: object = None
         self._outage: _Outage | None = None
@@ -168,7 +167,7 @@ class Journal:
             return
 
         for line in [line for line in self._pending if line.intent]:
-            self._withdraw(line)
+            self.withdraw(line)
             line.failure = OSError(errno.EBADF, "it was closed")
 
         self.append("close")
@@ -196,39 +195,42 @@ class Journal:
             self._say_late()
             return
 
-        self._take(_Line(self._encoder.encode(event, time.time(), dict(fields))))
+        self._take(Line(self._encoder.encode(event, time.time(), dict(fields))))
         if self._pending_bytes > BUFFERED_BYTES and self._outage is None:
             self._flush_quietly()
-            return
+        else:
+            self._ask()
 
-        loop = _running_loop()
+    def _ask(self) -> None:
+        loop = running_loop()
         if loop is not self._asked:
             self._asked = loop
             if loop is not None:
-                (getattr(loop, "call_soon", None) or loop.run_sync_soon)(self._end_of_turn)
+                at_end_of_turn(loop, self._end_of_turn)
 
-    async def commit(self, event: EventKind, **fields: Unpack[RecordFields]) -> int:
-        """Return when a line about what is going to happen stands in the file; gives its `seq`.
+    def announce(self, event: EventKind, **fields: Unpack[RecordFields]) -> Line:
+        """Buffer a line about what is going to happen; that must not be done before `secure` returned for it.
 
-        All who commit in one turn of the loop share one write. Raises `JournalUnavailableError` when it failed: then
-        the line is withdrawn, and what it announced must not be done. So it is after a cancellation.
+        Raises `JournalUnavailableError` where the journal is not open.
         """
-        line = _Line(self._encoder.encode(event, time.time(), dict(fields)), intent=True)
+        line = Line(self._encoder.encode(event, time.time(), dict(fields)), intent=True)
         if self._file is None:
             raise self._unavailable("it is not open", fields)
 
         self._take(line)
-        try:
-            # Whoever is next in this turn joins; the first one who comes back writes for all.
-            await anyio.lowlevel.checkpoint()
-            if line.seq is None and line.failure is None:
-                self._flush_quietly()
-        except BaseException:
-            self._withdraw(line)
-            raise
+        self._ask()
+        return line
+
+    def secure(self, line: Line, **names: Unpack[RecordFields]) -> int:
+        """Bring an announced line into the file, with all that are buffered, if it is not there; gives its `seq`.
+
+        Raises `JournalUnavailableError` (of `names`) when it cannot be written: then it never will be.
+        """
+        if line.seq is None and line.failure is None and self._file is not None:
+            self._flush_quietly()
 
         if line.seq is None:
-            raise self._unavailable(_reason(line.failure), fields)
+            raise self._unavailable(_reason(line.failure), names)
 
         return line.seq
 
@@ -260,7 +262,7 @@ class Journal:
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _take(self, line: _Line) -> None:
+    def _take(self, line: Line) -> None:
         if self._outage is not None and not line.intent and self._pending_bytes + len(line.body) > KEPT_BYTES:
             self._outage.lost += 1
             return
@@ -268,7 +270,8 @@ class Journal:
         self._pending.append(line)
         self._pending_bytes += len(line.body)
 
-    def _withdraw(self, line: _Line) -> None:
+    def withdraw(self, line: Line) -> None:
+        """What an announced line said is not done. It is taken back where it was not written, else told in a line."""
         if line in self._pending:
             self._pending.remove(line)
             self._pending_bytes -= len(line.body)
@@ -344,16 +347,3 @@ def _checked_key(key: object) -> bytes | None:
 
 def _reason(error: OSError | None) -> str:
     return (error.strerror or type(error).__name__) if error is not None else "the write failed"
-
-
-def _running_loop() -> Any:
-    """asyncio's loop, or trio's token where the host runs that; None where neither runs."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        trio = sys.modules.get("trio")
-
-    try:
-        return trio.lowlevel.current_trio_token() if trio is not None else None
-    except RuntimeError:
-        return None

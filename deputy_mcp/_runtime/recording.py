@@ -13,7 +13,7 @@ from deputy_mcp._core.errors import DeputyError, RefusedError, UnavailableError
 from deputy_mcp._core.frozen import wrong_type
 from deputy_mcp._core.permissions import Decision
 from deputy_mcp._core.sanitizing import clean_line
-from deputy_mcp._runtime.journal import Journal
+from deputy_mcp._runtime.journal import Journal, Line
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.transports.link import CallRecord
 
@@ -52,28 +52,17 @@ class Recorder:
 
     def note(self, event: Any, **fields: Any) -> None:
         """Something happened in a call."""
-        arguments = fields.pop("arguments", None)
-        if arguments is not None and self.journal is None:
-            fields["arguments_sha256"] = hashlib.sha256(arguments).hexdigest()
+        said = {name: value for name, value in fields.items() if value is not None and value != ()}
+        arguments = said.pop("arguments", None)
+        if arguments is not None:
+            said["arguments_sha256"] = hashlib.sha256(arguments).hexdigest()
 
-        level: Any = "warning" if event == "refusal" or fields.get("error_code") else "info"
-        log_event(
-            event,
-            level=level,
-            **{k: clean_line(v, 120) if k == "tool" else v for k, v in fields.items() if v not in (None, ())},
-        )
+        if "tool" in said:
+            said["tool"] = clean_line(said["tool"], 120)
+
+        log_event(event, level="warning" if event == "refusal" or "error_code" in said else "info", **said)
         if self.journal is not None:
-            if arguments is not None:
-                fields["arguments"] = arguments
-
             self.journal.append(event, **fields)
-
-    async def announce(self, **fields: Any) -> int | None:
-        """A call is about to be sent: returns when that stands in the journal. Raises `JournalUnavailableError`."""
-        if self.journal is None:
-            return None
-
-        return await self.journal.commit("call", **fields)
 
     def note_server(self, kind: str, server: str | None, facts: Mapping[str, Any]) -> None:
         """A connection event, into the journal; the log has it already."""
@@ -109,12 +98,12 @@ _SERVER_FIELDS = {
 class CallLines:
     """The events of one call, from its decision to its end."""
 
-    # Mutable state: what was last decided, the arguments it was decided for, and the intent that stands in the journal.
+    # Mutable state: what was last decided, and for which arguments; the line that announces the call; whether it ended.
     def __init__(self, recorder: Recorder, *, server: str, tool: str, method: str) -> None:
         self._recorder = recorder
         self._names: dict[str, Any] = {"call": recorder.number(), "server": server, "tool": tool, "method": method}
         self._decided: dict[str, Any] = {}
-        self._intent: int | None = None
+        self._intent: Line | None = None
         self._ended = False
 
     def decided(self, decision: Decision, *, public_name: str, digest: str | None, arguments: bytes) -> None:
@@ -136,11 +125,31 @@ class CallLines:
         fields = self._decided | {"decision": answer}
         self._recorder.note("approval", **self._names, **fields, ticket=ticket, error_code=error_code)
 
-    async def announce(self, *, generation: int, sent_again: bool) -> None:
+    def announce(self, *, generation: int, sent_again: bool) -> None:
         """It is about to be sent. Raises `JournalUnavailableError`."""
-        self._intent = await self._recorder.announce(
-            **self._names, **self._decided, generation=generation, sent_again=sent_again or None
-        )
+        if self._recorder.journal is not None:
+            self._intent = self._recorder.journal.announce(
+                "call", **self._names, **self._decided, generation=generation, sent_again=sent_again or None
+            )
+
+    def secure(self) -> None:
+        """Return when what was announced stands in the journal. Raises `JournalUnavailableError`."""
+        if self._intent is not None and self._recorder.journal is not None:
+            self._recorder.journal.secure(self._intent, **self._names)
+
+    def withdraw(self) -> None:
+        """What was announced is not sent after all."""
+        if self._intent is not None and self._recorder.journal is not None:
+            self._recorder.journal.withdraw(self._intent)
+            self._intent = None
+
+    def _told_intent(self) -> int | None:
+        """The number of the line that announced the call, which is at its end."""
+        if self._intent is not None and self._intent.seq is None:
+            # It never left, and never stood there.
+            self.withdraw()
+
+        return None if self._intent is None else self._intent.seq
 
     def ended(self, result: Any, *, reply_sha256: str | None) -> None:
         """It came to a result."""
@@ -149,7 +158,7 @@ class CallLines:
             "result",
             **self._names,
             **self._decided,
-            intent=self._intent,
+            intent=self._told_intent(),
             generation=result.generation,
             reply_sha256=reply_sha256,
             reply_bytes=result.size_bytes,
@@ -177,7 +186,7 @@ class CallLines:
             event,
             **self._names,
             **self._decided,
-            intent=self._intent,
+            intent=self._told_intent(),
             error_code=code,
             outcome=outcome,
             reply_sha256=record.reply_sha256,

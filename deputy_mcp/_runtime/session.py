@@ -8,6 +8,7 @@ does not know, read `"true"` as true and validate results in the loop with unbou
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
+from json.encoder import encode_basestring_ascii
 from typing import Any, Literal
 
 import anyio
@@ -289,19 +290,17 @@ class Session:
             token = {"progressToken": wire_id} if on_progress is not None else {}
             meta_json = _encode(self._meta | trace | token)
 
-        parts = [_encode(key) + b":" + _encode(value) for key, value in params.items()]
+        parts = [b'"%b":%b' % (key.encode(), _encode(value)) for key, value in params.items()]
         if arguments_json is not None:
             parts.append(b'"arguments":' + arguments_json)
 
         if meta_json:
             parts.append(b'"_meta":' + meta_json)
 
-        options: Options = {
-            "request_id": wire_id,
-            "record": record,
-            "params_json": b"{" + b",".join(parts) + b"}",
-            "headers": self._headers(method, params, headers),
-        }
+        options: Options = {"request_id": wire_id, "record": record, "params_json": b"{" + b",".join(parts) + b"}"}
+        if self.link.has_headers:
+            options["headers"] = self._headers(method, params, headers)
+
         if on_progress is not None:
             options["on_progress"] = on_progress
 
@@ -475,7 +474,7 @@ _encoder = json.JSONEncoder(separators=(",", ":"))
 
 
 def _encode(value: Any) -> bytes:
-    return _encoder.encode(value).encode()
+    return (encode_basestring_ascii(value) if isinstance(value, str) else _encoder.encode(value)).encode()
 
 
 MOST_PROBLEMS = 1_000

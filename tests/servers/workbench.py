@@ -22,6 +22,7 @@ import sniffio
 
 from deputy_mcp import (
     HttpServer,
+    Journal,
     Limits,
     McpConnection,
     McpTool,
@@ -31,6 +32,7 @@ from deputy_mcp import (
     ServerStatus,
     StdioServer,
 )
+from deputy_mcp._core.audit import EventKind
 
 SERVERS = Path(__file__).parent
 MARK = "DEPUTY_MCP_TEST"
@@ -44,6 +46,18 @@ NEVER = RestartPolicy(when="never")
 
 FULL: dict[str, Any] = {"permissions": Permissions.full(), "limits": LIMITS, "restart": FAST}
 """Options of a connection under which everything is allowed and nothing takes long."""
+
+
+async def commit(journal: Journal, event: EventKind, **fields: Any) -> int:
+    """What a call does with its line: announced, in one turn with others', and secured; withdrawn when it leaves."""
+    line = journal.announce(event, **fields)
+    try:
+        await anyio.lowlevel.checkpoint()
+    except BaseException:
+        journal.withdraw(line)
+        raise
+
+    return journal.secure(line, **fields)
 
 
 def within(seconds: float) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., Awaitable[None]]]:

@@ -26,7 +26,7 @@ from deputy_mcp._core.config import HttpServer, Limits
 from deputy_mcp._core.errors import ConfigError
 from deputy_mcp._core.messages import Failure, MessageId, Reply
 from deputy_mcp._runtime.transports.http_guard import CALL_HEADER, Guard, GuardBooks
-from deputy_mcp._runtime.transports.link import CallRecord, Hooks, LinkError, Loss, LossSignal, Traffic
+from deputy_mcp._runtime.transports.link import CallRecord, Hooks, LinkError, Loss, LossSignal, Reports, Traffic
 
 CONNECT_SECONDS = 30
 """For connecting, writing and getting a connection from the pool; reading is bounded by each call's deadline."""
@@ -51,6 +51,7 @@ CLOSED = "Connection closed"
 class HttpLink:
     """See the module. Made and ended by `open_http`."""
 
+    has_headers = True
     pid = None
     exit_code = None
     stderr_tail = ""
@@ -144,6 +145,9 @@ class HttpDispatcher:
     ) -> dict[str, Any]:
         options: dict[str, Any] = dict(opts or {})
         record: CallRecord = options.pop("record", None) or CallRecord()
+        if record.last_word is not None:
+            record.last_word()
+
         params_json: bytes | None = options.pop("params_json", None)
         # The start deadline is the negotiation's own timeout.
         options.pop("timeout", None)
@@ -217,7 +221,7 @@ class HttpDispatcher:
     ) -> dict[str, Any]:
         """Send, and give progress to the callback in the caller's own task, one report at a time."""
         outcome: list[dict[str, Any] | MCPError] = []
-        done = anyio.Event()
+        reports = record.reports = Reports()
 
         async def send() -> None:
             try:
@@ -225,14 +229,13 @@ class HttpDispatcher:
             except MCPError as error:
                 outcome.append(error)
 
-            done.set()
-            record.moved.set()
+            reports.end()
 
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(send)
             try:
-                await record.report(on_progress, done)
+                await reports.tell(on_progress)
             except Exception as error:  # noqa: BLE001 # the host's own callback: raised below, outside the group
                 failure = error
                 tasks.cancel_scope.cancel()

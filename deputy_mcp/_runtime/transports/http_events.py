@@ -126,8 +126,8 @@ class GuardedEvents(httpx2.AsyncByteStream):
             if isinstance(message, Notification):
                 if record is not None and message.method == "notifications/progress":
                     params = message.params or {}
-                    if plain_id(params.get("progressToken")) == record.id:
-                        record.note_progress(params)
+                    if record.reports is not None and plain_id(params.get("progressToken")) == record.id:
+                        record.reports.note(params)
                 elif not self._guard.take_notification(message):
                     out += alone
             elif isinstance(message, Request):

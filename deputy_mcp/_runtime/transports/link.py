@@ -56,39 +56,54 @@ class CallRecord:
     """Whether the request carried an HTTP session id."""
     abandoned: bool = False
     """Whether nobody waits for it any more: what has not gone out must not."""
-    progress: deque[tuple[float, float | None, str | None]] = attrs.field(factory=lambda: deque(maxlen=MOST_PROGRESS))
-    """Progress reports not given to the caller yet; of a flood the newest are kept."""
-    moved: anyio.Event = attrs.field(factory=anyio.Event)
-    """Set when there is progress, or the answer."""
+    reports: "Reports | None" = None
+    """Its progress, where somebody wants to hear of it."""
+    last_word: Callable[[], None] | None = None
+    """Asked right before its first byte leaves, and again when it could not: what it raises keeps the request here."""
     event_id: str | None = None
     """The latest event id on the stream of its reply, under which it may be resumed."""
     abort: Callable[[], None] | None = None
     """Stops reading the reply; set while somebody reads."""
-
-    def note_progress(self, params: Mapping[str, Any]) -> None:
-        """Keep a report for the caller's own task, where its callback runs."""
-        progress, total, text = params.get("progress"), params.get("total"), params.get("message")
-        if is_number(progress):
-            report = (progress, total if is_number(total) else None, text if isinstance(text, str) else None)
-            self.progress.append(report)
-            self.moved.set()
-
-    async def report(self, on_progress: ProgressFnT, done: anyio.Event) -> None:
-        """Give every report to the callback until `done`; whoever sets that sets `moved` too."""
-        while True:
-            await self.moved.wait()
-            self.moved = anyio.Event()
-            while self.progress:
-                await on_progress(*self.progress.popleft())
-
-            if done.is_set():
-                return
 
     def begin(self, *, session_bound: bool) -> None:
         """Forget an earlier attempt (an auth flow sends the same request again)."""
         self.session_bound = session_bound
         self.answer = self.fault = self.status = self.retry_after_seconds = None
         self.detail = self.excerpt = ""
+
+
+class Reports:
+    """The progress of one call: noted on the receive path, told in the caller's own task, where his callback runs."""
+
+    # Mutable state: what was not told yet (of a flood the newest), and whether something came.
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[float, float | None, str | None]] = deque(maxlen=MOST_PROGRESS)
+        self._moved = anyio.Event()
+        self._done = False
+
+    def note(self, params: Mapping[str, Any]) -> None:
+        """Keep a report."""
+        progress, total, text = params.get("progress"), params.get("total"), params.get("message")
+        if is_number(progress):
+            report = (progress, total if is_number(total) else None, text if isinstance(text, str) else None)
+            self._waiting.append(report)
+            self._moved.set()
+
+    def end(self) -> None:
+        """The answer is there."""
+        self._done = True
+        self._moved.set()
+
+    async def tell(self, on_progress: ProgressFnT) -> None:
+        """Give every report to the callback, one at a time, until the end."""
+        while True:
+            await self._moved.wait()
+            self._moved = anyio.Event()
+            while self._waiting:
+                await on_progress(*self._waiting.popleft())
+
+            if self._done:
+                return
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -145,6 +160,8 @@ class Link(Protocol):
     """One open transport."""
 
     traffic: Traffic
+    has_headers: bool
+    """Whether requests carry headers, which say again what the message says."""
 
     def open_dispatcher(self) -> AbstractAsyncContextManager[MintingDispatcher]:
         """A dispatcher for one session over this link."""

@@ -11,6 +11,7 @@ from deputy_mcp._runtime.transports.stream_dispatcher import StreamDispatcher
 class QueueLink:
     """A link without a process of ours: the legacy SSE transport and custom ones."""
 
+    has_headers = False
     pid = None
     exit_code = None
     stderr_tail = ""

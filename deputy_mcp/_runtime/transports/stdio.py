@@ -9,10 +9,11 @@ import contextlib
 import os
 import signal
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from secrets import token_hex
+from typing import Any, cast
 
 import anyio
 import anyio.abc
@@ -21,13 +22,14 @@ from mcp.client.stdio import get_default_environment
 from deputy_mcp._core.config import Limits, StdioServer
 from deputy_mcp._core.errors import StartError
 from deputy_mcp._core.framing import Flooded, LineFramer, Oversized
-from deputy_mcp._core.messages import Message, Noise, TooLarge, read_oversized
+from deputy_mcp._core.messages import Failure, Message, Noise, Reply, TooLarge, read_oversized
 from deputy_mcp._core.repeated import RepeatedReplies
 from deputy_mcp._core.sanitizing import clean_line, clean_text, mask_secrets, masked_line
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.transports.link import Hooks, LinkError, Loss, LossSignal, Traffic
 from deputy_mcp._runtime.transports.process_tree import MARK, family, signal_each, signal_group
 from deputy_mcp._runtime.transports.stream_dispatcher import LAST_WORDS_SECONDS, MESSAGES_PER_TURN, StreamDispatcher
+from deputy_mcp._runtime.turns import asyncio_loop
 
 CA_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 """Paths of CA bundles, inherited by children: behind a private CA nothing can be fetched without them."""
@@ -50,6 +52,8 @@ _POLL_SECONDS = 0.01
 class StdioLink:
     """See the module. Made and ended by `open_stdio`."""
 
+    has_headers = False
+
     def __init__(
         self, limits: Limits, hooks: Hooks, process: anyio.abc.Process, mark: str, secrets: tuple[str, ...]
     ) -> None:
@@ -63,6 +67,7 @@ class StdioLink:
         self._secrets = secrets
         self.channel = PipeChannel(limits, self.traffic, self._lost, hash_replies=hooks.hash_replies)
         self.dispatcher = StreamDispatcher(self.channel, hooks, self.traffic, self._lost)
+        self.channel.deliver = self.dispatcher.take_answers
         self._drain_scope = anyio.CancelScope(shield=True)
         self._killed = False
 
@@ -200,6 +205,9 @@ class PipeChannel:
         self._overflow_since: float | None = None
         self._looked = self._told = False
         self._lines: deque[bytes | Oversized | Flooded] = deque()
+        self._parked: Any = None
+        self.deliver: Callable[[list[Message]], None] | None = None
+        """Where set, answers that come alone go there at once, without a turn of the reader's task."""
         self.ended = anyio.Event()
 
     def attach(self, stdin: int, stdout: int) -> None:
@@ -231,7 +239,7 @@ class PipeChannel:
         """Read until there are lines. None: there are; else what `receive` gives at once."""
         while not self._lines:
             if self._overflow_since is None:
-                chunk = await _read_some(self._stdout, READ_BYTES)
+                chunk = await self._next_chunk()
             else:
                 # The time bounds of a flood must hold even when the peer then writes nothing at all.
                 with anyio.move_on_after(FLOOD_SECONDS if self._looked else GRACE_SECONDS) as timer:
@@ -258,6 +266,56 @@ class PipeChannel:
                 return self._tell_early()
 
         return None
+
+    async def _next_chunk(self) -> bytes:
+        """The next bytes that are not all answers; b"" at the end."""
+        loop = asyncio_loop() if self.deliver is not None else None
+        if loop is None:
+            return await _read_some(self._stdout, READ_BYTES)
+
+        # Registered for as long as this task has nothing to do, and not anew for each read.
+        self._parked = loop.create_future()
+        loop.add_reader(self._stdout, self._on_readable)
+        try:
+            return cast("bytes", await self._parked)
+        finally:
+            self._parked = None
+            loop.remove_reader(self._stdout)
+
+    def _on_readable(self) -> None:
+        if self._parked.done():
+            return
+
+        try:
+            chunk = os.read(self._stdout, READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""
+
+        if not chunk or not self._delivered(chunk):
+            self._parked.set_result(chunk)
+
+    def _delivered(self, chunk: bytes) -> bool:
+        """Whether `chunk` was whole answers, which are delivered; else it is untouched."""
+        if chunk[-1:] != b"\n" or b'"method"' in chunk or self._framer.holds_some:
+            return False
+
+        if len(chunk) > self._limits.max_message_bytes:
+            return False
+
+        lines = chunk[:-1].split(b"\n")
+        if len(lines) > MESSAGES_PER_TURN:
+            return False
+
+        answers = [answer for line in lines for answer in self._replies.read(line.strip())]
+        if not all(isinstance(answer, Reply | Failure) for answer in answers):
+            return False
+
+        self._traffic.bytes_in += len(chunk)
+        assert self.deliver is not None
+        self.deliver(answers)
+        return True
 
     def _tell_early(self) -> list[Message]:
         """A line past the limit that goes on: whose call it answers is known, and that call need not wait."""

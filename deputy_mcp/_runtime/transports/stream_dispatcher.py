@@ -4,12 +4,13 @@ It correlates requests and replies, keeps the books of what was sent, and answer
 the session. It is not a transport: a `Channel` moves the bytes. It promises that
 - a reply ends at most the one call whose id it names, an invalid one ends it at once, a late one is dropped;
 - nothing a server sends starts a task but a request, and of those only `MOST_REQUESTS` at a time;
-- a caller is never held by the peer: writes are queued, and a caller who leaves takes an unsent request with him.
+- a caller is never held by the peer: writes are queued, and a caller who leaves takes an unsent request with him;
+- what several callers send in one turn of the loop leaves in one write, each after its record's last word.
 """
 
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import anyio
@@ -41,7 +42,8 @@ from deputy_mcp._core.messages import (
 )
 from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.transports.answering import Answering
-from deputy_mcp._runtime.transports.link import CallRecord, Fault, Hooks, LinkError, LossSignal, Traffic
+from deputy_mcp._runtime.transports.link import CallRecord, Fault, Hooks, LinkError, LossSignal, Reports, Traffic
+from deputy_mcp._runtime.turns import Once, asyncio_loop, at_end_of_turn
 
 MOST_REPLIES_BYTES = 1024 * 1024
 """Our unsent answers to a server that asks without reading; past it they are dropped, and the server may wait."""
@@ -64,6 +66,10 @@ CHANGES = {
 }
 
 
+WRITE_BYTES = 64 * 1024
+"""Joined into one write at most: what a pipe takes."""
+
+
 class Channel(Protocol):
     """A bounded, message-wise way to a peer and back."""
 
@@ -82,17 +88,17 @@ class _Slot:
     """One request of ours on its way."""
 
     record: CallRecord
-    on_progress: ProgressFnT | None
-    done: anyio.Event = attrs.field(factory=anyio.Event)
+    done: Once = attrs.field(factory=Once)
     result: dict[str, Any] | None = None
-    error: MCPError | None = None
+    error: Exception | None = None
 
-    def finish(self, result: dict[str, Any] | None, error: MCPError | None = None) -> None:
-        if not self.done.is_set():
+    def finish(self, result: dict[str, Any] | None, error: Exception | None = None) -> None:
+        if not self.done.happened:
             self.result = result
             self.error = error
             self.done.set()
-            self.record.moved.set()
+            if self.record.reports is not None:
+                self.record.reports.end()
 
 
 @attrs.define(eq=False)
@@ -103,11 +109,15 @@ class _Outgoing:
     slot: _Slot | None
     taken: int = 0
 
+    @property
+    def rest(self) -> memoryview:
+        return self.data[self.taken :]
+
 
 class StreamDispatcher:
     """See the module. Made for one life of one channel; `run` it once."""
 
-    # Mutable state: slots by id; the outbox and whether its writer was woken; the loss.
+    # Mutable state: slots by id; the outbox, whether it waits for the turn's end or for the peer; the loss.
     def __init__(self, channel: Channel, hooks: Hooks, traffic: Traffic, lost: LossSignal) -> None:
         self._channel = channel
         self._hooks = hooks
@@ -118,6 +128,7 @@ class StreamDispatcher:
         self._outbox: deque[_Outgoing] = deque()
         self._unsent_replies_bytes = 0
         self._wake = anyio.Event()
+        self._pump_asked = False
         self._answering = Answering(self._post)
         self._broken: LinkError | None = None
         self._closed: LinkError | None = None
@@ -156,7 +167,10 @@ class StreamDispatcher:
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **_later: Any
     ) -> dict[str, Any]:
-        """Send one request and wait for its raw result. Raises `MCPError`, of which `LinkError` is one."""
+        """Send one request and wait for its raw result.
+
+        Raises `MCPError`, of which `LinkError` is one, and what the record's last word raises.
+        """
         if self._closed is not None:
             raise self._closed
 
@@ -173,18 +187,21 @@ class StreamDispatcher:
         if key is None or key in self._slots:
             raise ValueError(f"request id {wire_id!r} is already in flight")
 
-        slot = _Slot(options.get("record") or CallRecord(), options.get("on_progress"))
+        slot = _Slot(options.get("record") or CallRecord())
+        on_progress: ProgressFnT | None = options.get("on_progress")
+        slot.record.reports = None if on_progress is None else Reports()
+
         self._slots[key] = slot
         outgoing = self._enqueue(_encode(method, params, options.get("params_json"), wire_id), slot)
         try:
             # The negotiation's own timeout is the start deadline: a server that needs 20 s to boot is no failure.
-            if slot.on_progress is None:
+            if on_progress is None or slot.record.reports is None:
                 await slot.done.wait()
             else:
-                await slot.record.report(slot.on_progress, slot.done)
+                await slot.record.reports.tell(on_progress)
         finally:
             self._slots.pop(key, None)
-            if not slot.done.is_set():
+            if not slot.done.happened:
                 self._abandon(outgoing, wire_id, cancel=options.get("cancel_on_abandon", True))
 
         if slot.error is not None:
@@ -233,32 +250,40 @@ class StreamDispatcher:
     def _enqueue(self, data: bytes, slot: _Slot | None) -> _Outgoing:
         outgoing = _Outgoing(memoryview(data), slot)
         self._outbox.append(outgoing)
-        if len(self._outbox) == 1:
-            # Usually the pipe has room: no task switch for a call.
+        if self._pump_asked or self._wake.is_set():
+            return outgoing
+
+        loop = asyncio_loop() if len(self._slots) > 1 else None
+        if loop is None:
+            # Usually the pipe has room: no turn of the loop for a call alone.
             self._pump()
+        else:
+            self._pump_asked = True
+            at_end_of_turn(loop, self._pump_asked_for)
 
         return outgoing
 
+    def _pump_asked_for(self) -> None:
+        self._pump_asked = False
+        if not self._wake.is_set():
+            self._pump()
+
     def _pump(self) -> None:
+        """Write until the outbox is empty or the peer takes no more, which sets `_wake`."""
         if self._broken is not None:
             self._outbox.clear()
             return
 
         try:
-            while self._outbox:
-                first = self._outbox[0]
-                count = self._channel.write_now(first.data[first.taken :])
+            while batch := self._next_batch():
+                data = batch[0].data[batch[0].taken :] if len(batch) == 1 else b"".join(one.rest for one in batch)
+                count = self._channel.write_now(memoryview(data))
                 if count == 0:
                     self._wake.set()
                     return
 
                 self._traffic.bytes_out += count
-                first.taken += count
-                if first.slot is not None:
-                    first.slot.record.sent = True
-
-                if first.taken == len(first.data):
-                    self._outbox.popleft()
+                self._note_taken(count)
 
             self._unsent_replies_bytes = 0
         except LinkError as error:
@@ -266,13 +291,52 @@ class StreamDispatcher:
             self._outbox.clear()
             self._wake.set()
 
+    def _next_batch(self) -> list[_Outgoing]:
+        """The first of the outbox that may leave together."""
+        batch: list[_Outgoing] = []
+        size = 0
+        for outgoing in list(self._outbox):
+            if batch and size + len(outgoing.data) > WRITE_BYTES:
+                break
+
+            if outgoing.taken or outgoing.slot is None or self._may_leave(outgoing.slot):
+                batch.append(outgoing)
+                size += len(outgoing.data)
+            else:
+                self._outbox.remove(outgoing)
+
+        return batch
+
+    def _may_leave(self, slot: _Slot) -> bool:
+        try:
+            if slot.record.last_word is not None:
+                slot.record.last_word()
+        except Exception as error:  # noqa: BLE001 # raised by the caller, whose word it is
+            slot.finish(None, error)
+            return False
+
+        return True
+
+    def _note_taken(self, count: int) -> None:
+        while count:
+            first = self._outbox[0]
+            part = min(count, len(first.data) - first.taken)
+            first.taken += part
+            count -= part
+            if first.slot is not None:
+                first.slot.record.sent = True
+
+            if first.taken == len(first.data):
+                self._outbox.popleft()
+
     async def _run_writer(self) -> None:
         while self._broken is None:
             await self._wake.wait()
-            self._wake = anyio.Event()
-            while self._outbox:
+            while self._outbox and self._broken is None:
                 await self._channel.wait_writable()
                 self._pump()
+
+            self._wake = anyio.Event()
 
         # A write often finds out first that a process died; who watches it knows more, exit code and last words.
         with anyio.move_on_after(LAST_WORDS_SECONDS):
@@ -310,6 +374,11 @@ class StreamDispatcher:
 
         # The end is told by who knows why; until then the session stands, and `_run_loss` fails the calls.
         await anyio.sleep_forever()
+
+    def take_answers(self, answers: Iterable[Message]) -> None:
+        """Replies and failures that the channel read outside `receive`, where nobody has to wait for anything."""
+        for answer in answers:
+            self._take(answer, None)
 
     async def _run_loss(self) -> None:
         loss = await self._lost.wait()
@@ -389,13 +458,14 @@ class StreamDispatcher:
     def _take_progress(self, params: dict[str, Any]) -> None:
         key = plain_id(params.get("progressToken"))
         slot = self._slots.get(key) if key is not None else None
-        if slot is not None and slot.on_progress is not None:
-            slot.record.note_progress(params)
+        if slot is not None and slot.record.reports is not None:
+            slot.record.reports.note(params)
 
 
 def _encode(method: str, params: Mapping[str, Any] | None, params_json: bytes | None, wire_id: MessageId) -> bytes:
     if params_json is None and params:
         params_json = json.dumps(params, separators=(",", ":")).encode()
 
-    head = f'{{"jsonrpc":"2.0","id":{json.dumps(wire_id)},"method":{json.dumps(method)}'.encode()
+    shown_id = wire_id if isinstance(wire_id, int) else json.dumps(wire_id)
+    head = f'{{"jsonrpc":"2.0","id":{shown_id},"method":"{method}"'.encode()
     return head + b"}\n" if params_json is None else head + b',"params":' + params_json + b"}\n"
