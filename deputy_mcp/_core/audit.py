@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from json.encoder import encode_basestring_ascii
+from math import isfinite
 from typing import Any, Literal, TypedDict, get_args
 
 from deputy_mcp._core.redaction import Redact, masked_text, recorded_arguments
@@ -123,6 +124,7 @@ class RecordFields(TypedDict, total=False):
     """The JSON of the arguments as sent: hashed, measured, and recorded only by a journal told to."""
 
 
+_FLAGS = {True: "true", False: "false"}
 _PLAIN, _CODE, _CODES, _NAME, _TEXT, _SECONDS = range(6)
 _SHAPES: dict[str, int] = {
     # Numbers, flags, and the hashes and tickets that we make ourselves.
@@ -216,7 +218,7 @@ class RecordEncoder:
 
     def _json(self, shape: int, value: Any) -> str:
         if shape == _PLAIN:
-            return str(value) if type(value) is int else _encode(value)
+            return str(value) if type(value) is int else _FLAGS[value] if type(value) is bool else _encode(value)
 
         if shape == _NAME:
             # A caller may have asked for a tool by something that is no text, and was refused.
@@ -230,7 +232,7 @@ class RecordEncoder:
             return f"[{','.join(self._codes.get(one) or self._code(one) for one in value[:MOST_CODES])}]"
 
         if shape == _SECONDS:
-            return _encode(round(value, 6))
+            return repr(round(value, 6)) if isfinite(value) else _encode(value)
 
         return _encode(masked_text(value, self._secrets, MAX_TEXT))
 

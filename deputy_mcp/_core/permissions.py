@@ -13,6 +13,7 @@ A reason names what would have to be granted. It never holds arguments or a serv
 and a person decides by it.
 """
 
+import functools
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Literal, Protocol
 
@@ -203,7 +204,7 @@ class Permissions:
         if self.taint and not effects.read_only:
             return Ask(f"{name} is not read-only, and text from the open world was read before", code="tainted")
 
-        return Allow(f"{name} is allowed")
+        return _allow(name)
 
     def __and__(self, other: object) -> "Permissions":
         """What both allow: per setting the stricter, allowlists intersected, denylists united, both callbacks."""
@@ -243,6 +244,11 @@ class Permissions:
             parts.append(f"can_use_tool of {len(self.callbacks)}")
 
         return f"<Permissions {', '.join(parts)}>"
+
+
+@functools.lru_cache(maxsize=4096)
+def _allow(name: str) -> Allow:
+    return Allow(f"{name} is allowed")
 
 
 _WHY = {"web": "is open-world", "write": "is not read-only", "destructive": "may be destructive"}

@@ -53,7 +53,7 @@ def _is_harmless(text: str) -> bool:
 
 def clean_text(text: str) -> str:
     """`text` with every unsafe character shown as its escape; tab and newline stay, CRLF becomes LF."""
-    if _is_harmless(text):
+    if (text.isascii() and text.isprintable()) or _is_harmless(text):
         return text
 
     return _UNSAFE.sub(_visible, text.replace("\r\n", "\n"))
@@ -61,6 +61,9 @@ def clean_text(text: str) -> str:
 
 def clean_line(text: str, most: int = 200) -> str:
     """`text` cleaned onto one line of at most `most` characters, for messages and logs."""
+    if len(text) <= most and text.isascii() and text.isprintable():
+        return text
+
     line = clean_text(text[: most + 1]).replace("\n", "\\n").replace("\t", " ")
     return line if len(line) <= most else line[: most - 1] + "…"
 

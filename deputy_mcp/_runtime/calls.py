@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from deputy_mcp._core.annotations import Effects, Finding, read_annotations
+from deputy_mcp._core.annotations import Effects, read_annotations
 from deputy_mcp._core.catalog import Refusal, ToolFacts
 from deputy_mcp._core.config import Server
 from deputy_mcp._core.errors import (
@@ -67,7 +67,6 @@ class ToolCall(Call):
         return self._target.facts
 
     _target: Target | None = None
-    _compared: tuple[Finding, ...] = ()
     _checked: tuple[bytes, str] | None = None
 
     async def _route(self) -> Target:
@@ -123,19 +122,19 @@ class ToolCall(Call):
                 code="pin_changed",
             )
 
+        self._target = task.targets.get(tool)
         compared = task.compared.get(tool, ())
-        known = self._target
-        if known is None or known.facts is not facts or compared is not self._compared:
-            self._compared = compared
-            known = self._target = Target(
+        if self._target is None or self._target.facts is not facts or self._target.compared is not compared:
+            self._target = task.targets[tool] = Target(
                 name=facts.name,
                 effects=facts.effects,
-                findings=(*facts.findings, *compared) if compared else facts.findings,
+                findings=(*facts.findings, *compared),
                 digest=facts.digest,
                 facts=facts,
+                compared=compared,
             )
 
-        return known
+        return self._target
 
     def _not_there(self) -> RefusedError:
         task, tool = self.task, self.tool

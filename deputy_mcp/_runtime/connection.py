@@ -228,6 +228,10 @@ class McpConnection:
 
     def _task(self, server: str, tool: str | None = None) -> ServerTask:
         self._check_open()
+        task = self._tasks.get(server)
+        if task is not None:
+            return task
+
         with self._noting(server, tool):
             return self._gate.server(server)
 
@@ -481,7 +485,7 @@ class McpConnection:
             while True:
                 session = await task.wait_ready()
                 try:
-                    async with task.slots:
+                    async with task.slot():
                         return await ask(session, record)
                 except MCPError as error:
                     task.note_fault(session, error)

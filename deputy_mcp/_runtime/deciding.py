@@ -36,6 +36,8 @@ class Target:
     findings: tuple[Finding, ...]
     digest: str | None
     facts: ToolFacts | None = field(default=None, repr=False)
+    compared: tuple[Finding, ...] = field(default=(), repr=False)
+    """Those of the findings that come from a comparison with other servers."""
 
 
 def effective_permissions(given: Iterable[Permissions | None], narrowing: Permissions | None) -> Permissions:

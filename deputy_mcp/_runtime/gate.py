@@ -233,7 +233,7 @@ class Call(Sending):
             arguments_json = await self._check_arguments(target)
             await self._permit(target, arguments_json)
             session = await self.task.wait_ready()
-            async with self.task.slots:
+            async with self.task.slot():
                 try:
                     target = await self._verified(session, target)
                 except LostWhileVerifyingError:
@@ -282,22 +282,22 @@ class Call(Sending):
 
     def _encode(self, arguments: object) -> bytes | InvalidArgumentsError:
         """The bytes of `arguments`, or what is wrong with them, for the step that judges it."""
-        shown = f"{self.task.name}/{clean_line(str(self.tool), 80)}"
-        names: dict[str, Any] = {"server": self.task.name, "tool": self.tool}
         if not isinstance(arguments, Mapping) or not all(isinstance(key, str) for key in arguments):
-            return InvalidArgumentsError(f"the arguments of {shown} must be an object with text keys", **names)
+            return self._invalid("must be an object with text keys")
 
         try:
             encoded = _encoder.encode(dict(arguments)).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            return InvalidArgumentsError(f"the arguments of {shown} are no JSON: {error}", **names)
+            return self._invalid(f"are no JSON: {error}")
 
         if len(encoded) > self.task.limits.max_message_bytes:
-            return InvalidArgumentsError(
-                f"the arguments of {shown} have {len(encoded)} bytes, more than max_message_bytes", **names
-            )
+            return self._invalid(f"have {len(encoded)} bytes, more than max_message_bytes")
 
         return encoded
+
+    def _invalid(self, what: str) -> InvalidArgumentsError:
+        shown = f"{self.task.name}/{clean_line(str(self.tool), 80)}"
+        return InvalidArgumentsError(f"the arguments of {shown} {what}", server=self.task.name, tool=self.tool)
 
     async def _permit(self, target: Target, arguments_json: bytes) -> None:
         permissions = self._gate.permissions_for(self.task, self._handle)

@@ -218,7 +218,6 @@ class Journal:
             raise self._unavailable("it is not open", fields)
 
         self._take(line)
-        self._ask()
         return line
 
     def secure(self, line: Line, **names: Unpack[RecordFields]) -> int:

@@ -14,11 +14,14 @@ _standard = structlog.wrap_logger(
     processors=[structlog.stdlib.filter_by_level, structlog.processors.KeyValueRenderer(key_order=["event"])],
     wrapper_class=structlog.stdlib.BoundLogger,
 )
+_LEVELS = {"info": logging.INFO, "warning": logging.WARNING}
 _configured = structlog.get_logger("deputy_mcp")
 """Binds at each event, unless the host said that loggers may be cached."""
 
 
 def log_event(event: str, *, level: Literal["info", "warning"] = "info", **fields: Any) -> None:
     """Log one event. `fields` must be clean and masked already."""
-    logger = _configured if structlog.is_configured() else _standard
-    getattr(logger, level)(event, **fields)
+    if structlog.is_configured():
+        getattr(_configured, level)(event, **fields)
+    elif _logger.isEnabledFor(_LEVELS[level]):
+        getattr(_standard, level)(event, **fields)

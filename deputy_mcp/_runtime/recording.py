@@ -52,10 +52,13 @@ class Recorder:
 
     def note(self, event: Any, **fields: Any) -> None:
         """Something happened in a call."""
-        said = {name: value for name, value in fields.items() if value is not None and value != ()}
-        arguments = said.pop("arguments", None)
+        arguments = fields.get("arguments")
         if arguments is not None:
-            said["arguments_sha256"] = hashlib.sha256(arguments).hexdigest()
+            fields["arguments_sha256"] = hashlib.sha256(arguments).hexdigest()
+
+        said = {
+            name: value for name, value in fields.items() if value is not None and value != () and name != "arguments"
+        }
 
         if "tool" in said:
             said["tool"] = clean_line(said["tool"], 120)
@@ -165,7 +168,7 @@ class CallLines:
             duration_seconds=round(result.duration_seconds, 6),
             is_error=getattr(result, "is_error", None),
             truncated=result.truncated or None,
-            findings=tuple(finding.code for finding in result.findings),
+            findings=tuple(finding.code for finding in result.findings) or None,
         )
 
     def failed(self, error: DeputyError, *, seconds: float, record: CallRecord) -> None:

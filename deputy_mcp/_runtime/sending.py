@@ -59,6 +59,7 @@ class Sending:
         self._stage: Stage = "waiting"
         self._resent: set[str] = set()
         self._pause = 0.0
+        self._idle = task.limits.idle_timeout_seconds
         self._under_way = False
         self._left = self._may_have_run = False
 
@@ -165,10 +166,6 @@ class Sending:
 
     def _wire_arguments(self, arguments_json: bytes) -> bytes | None:
         return arguments_json
-
-    @property
-    def _idle(self) -> float | None:
-        return self.task.limits.idle_timeout_seconds
 
     def _touch(self) -> None:
         if self._idle is not None:

@@ -28,6 +28,7 @@ from deputy_mcp._core.errors import (
 )
 from deputy_mcp._core.lifecycle import Ending, EndKind, Event, Lifecycle, ServerState, cooled_at
 from deputy_mcp._core.sanitizing import known_secrets, masked_line
+from deputy_mcp._runtime.deciding import Target
 from deputy_mcp._runtime.listing import Listing
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.pin_book import PinBook
@@ -62,6 +63,22 @@ class Owner(Protocol):
         """A further value must be masked from now on."""
 
 
+class _Slot:
+    """`anyio.Semaphore` as a context, without a look at the loop where there is room."""
+
+    def __init__(self, slots: anyio.Semaphore) -> None:
+        self._slots = slots
+
+    async def __aenter__(self) -> None:
+        try:
+            self._slots.acquire_nowait()
+        except anyio.WouldBlock:
+            await self._slots.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._slots.release()
+
+
 class ServerTask:
     """See the module. Made by the connection; `run` is the task's body."""
 
@@ -70,6 +87,7 @@ class ServerTask:
     #   link, session           what it owns while it owns something
     #   generation, load        sessions so far; deliberate reloads so far
     #   listing, _era           its tools, judged and pinned; the remembered protocol era
+    #   targets                 what calls of its tools were judged by last
     #   collisions, compared    what the connection found by comparing its tools with other servers'
     #   timeouts, forgettings   calls that timed out with nothing read; when sessions were forgotten
     #   _stir, _scope, _done    the wake-up of everybody who waits; the life's scope; attempts finished
@@ -101,6 +119,7 @@ class ServerTask:
         self.listing = Listing(self, book)
         self.collisions: frozenset[str] = frozenset()
         self.compared: Mapping[str, tuple[Finding, ...]] = {}
+        self.targets: dict[str, Target] = {}
         self.last_error: str | None = None
         self.exit_code: int | None = None
         self.stderr_tail = ""
@@ -108,7 +127,8 @@ class ServerTask:
         self.protocol_version: str | None = None
         self.requests = ServerRequests(name, answers, limits, self.tell)
         self.awaiting_approval = 0
-        self.slots = anyio.Semaphore(limits.max_concurrent_calls, fast_acquire=True)
+        self._slots = anyio.Semaphore(limits.max_concurrent_calls)
+        self._slot = _Slot(self._slots)
         self._era: Era | None = None
         self._past = Traffic()
         self._timeouts = 0
@@ -232,6 +252,10 @@ class ServerTask:
             return UnavailableError(f"server {self.name!r} is {state}; start it", code="stopped", **known)
 
         return None
+
+    def slot(self) -> "_Slot":
+        """A place among the calls that may be under way: `async with task.slot(): ...`."""
+        return self._slot
 
     def masked(self, text: str, most: int = 500) -> str:
         """`text` as it may be shown: one clean line without this server's secrets."""

@@ -40,6 +40,7 @@ from mcp_types import (
     InitializeResult,
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
+from opentelemetry.context import get_current
 from opentelemetry.propagate import inject
 from pydantic import ValidationError
 
@@ -285,7 +286,9 @@ class Session:
         wire_id = self._dispatcher.mint_id() if wire_id is None else wire_id
         meta_json = self._meta_json
         trace: dict[str, Any] = {}
-        inject(trace)
+        if get_current():
+            inject(trace)
+
         if on_progress is not None or trace:
             token = {"progressToken": wire_id} if on_progress is not None else {}
             meta_json = _encode(self._meta | trace | token)
