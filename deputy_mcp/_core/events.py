@@ -6,6 +6,7 @@ kept, and an event past the limit comes out as `Oversized` at its end.
 """
 
 import re
+from collections.abc import Iterator
 
 from attrs import frozen
 
@@ -48,8 +49,10 @@ class EventFramer:
         """Bytes of the unfinished event so far."""
         return self._buffer.seen_bytes
 
-    def feed(self, chunk: bytes) -> list[Event | Oversized]:
-        """The events that end in `chunk`."""
+    def feed(self, chunk: bytes) -> Iterator[Event | Oversized]:
+        """The events that end in `chunk`, each when it is asked for: there may be thousands, and who takes them may
+        want to do something else between them. Take them all before the next chunk.
+        """
         if self._held is not None:
             self._held, chunk = without_bom(self._held, chunk)
 
@@ -59,19 +62,18 @@ class EventFramer:
             self._after_cr = False
 
         if not chunk:
-            return []
+            return
 
         self._after_cr = chunk.endswith(b"\r")
         if b"\r" in chunk:
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
-        out: list[Event | Oversized] = []
         start = 0
         while start < len(chunk):
             if self._buffer.last in (b"", b"\n") and chunk.startswith(b"\n", start):
                 # The end of an event, or blank lines between two.
                 if self._buffer.seen_bytes:
-                    out.append(_read(self._buffer.take()))
+                    yield _read(self._buffer.take())
 
                 start = _end_of_newlines(chunk, start)
                 continue
@@ -79,8 +81,6 @@ class EventFramer:
             end = chunk.find(b"\n\n", start)
             self._buffer.append(chunk[start : end + 1] if end >= 0 else chunk[start:])
             start = end + 1 if end >= 0 else len(chunk)
-
-        return out
 
 
 def _end_of_newlines(chunk: bytes, start: int) -> int:

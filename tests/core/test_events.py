@@ -128,16 +128,16 @@ def test_an_event_comes_out_whole_with_any_line_end(end, step):
 @pytest.mark.parametrize("end", ENDS)
 def test_an_event_is_given_at_once_when_its_blank_line_has_ended(end):
     """A reply must not wait for the next event; with CR line ends the blank line ends with its CR."""
-    assert [Event(b"data: 1", "message", b"1")] == EventFramer(1024).feed(b"data: 1" + end + end)
+    assert [Event(b"data: 1", "message", b"1")] == list(EventFramer(1024).feed(b"data: 1" + end + end))
 
 
 def test_a_line_feed_after_a_carriage_return_belongs_to_it_across_chunks():
     """CR, then LF in the next read, is one line end and not a blank line."""
     framer = EventFramer(1024)
-    assert [] == framer.feed(b"data: 1\r")
-    assert [] == framer.feed(b"\n")
-    assert [] == framer.feed(b"data: 2\r")
-    assert [Event(b"data: 1\ndata: 2", "message", b"1\n2")] == framer.feed(b"\n\r\n")
+    assert [] == list(framer.feed(b"data: 1\r"))
+    assert [] == list(framer.feed(b"\n"))
+    assert [] == list(framer.feed(b"data: 2\r"))
+    assert [Event(b"data: 1\ndata: 2", "message", b"1\n2")] == list(framer.feed(b"\n\r\n"))
 
 
 def test_several_lines_of_data_are_joined_by_line_feeds():
@@ -162,18 +162,18 @@ def test_several_lines_of_data_are_joined_by_line_feeds():
 )
 def test_an_event_has_the_last_name_it_was_given_or_is_a_message(block, name):
     """By the standard an empty type is `message`, whether it was never set or set to nothing."""
-    assert [Event(block, name, b"1")] == EventFramer(1024).feed(block + b"\n\n")
+    assert [Event(block, name, b"1")] == list(EventFramer(1024).feed(block + b"\n\n"))
 
 
 @pytest.mark.parametrize("stream", [b"\n", b"\n\n\n\n", b"\r\n\r\n\r\n", b"\r\r\r\r", b"", BOM, BOM + b"\n\n"])
 def test_blank_lines_alone_are_no_events(stream):
     """Keep-alives of empty lines come to nothing."""
-    assert [] == EventFramer(1024).feed(stream + b"x")
+    assert [] == list(EventFramer(1024).feed(stream + b"x"))
 
 
 def test_a_comment_alone_has_no_data():
     """Keep-alive comments come out raw, with nothing in them for us."""
-    assert [Event(b": ping", "message", b"")] == EventFramer(1024).feed(b": ping\n\n")
+    assert [Event(b": ping", "message", b"")] == list(EventFramer(1024).feed(b": ping\n\n"))
 
 
 @pytest.mark.parametrize("places", [[], [1], [2], [1, 2], [3], [1, 2, 3]])
@@ -185,7 +185,7 @@ def test_a_byte_order_mark_at_the_beginning_is_dropped(places):
 def test_a_second_byte_order_mark_is_part_of_its_field():
     """Only one mark, and only at the beginning."""
     blocks = BOM + b"\n\n" + BOM + b"data: 1\n\n"
-    assert [Event(BOM + b"data: 1", "message", b"")] == EventFramer(1024).feed(blocks)
+    assert [Event(BOM + b"data: 1", "message", b"")] == list(EventFramer(1024).feed(blocks))
 
 
 def test_what_only_begins_like_a_byte_order_mark_is_not_lost():
@@ -235,11 +235,11 @@ def test_an_unfinished_event_tells_how_large_it_is():
     """A reader can hang up at its limit: `seen_bytes`, `overflowing`."""
     framer = EventFramer(LARGE)
     assert (False, 0) == (framer.overflowing, framer.seen_bytes)
-    framer.feed(b"data: " + b"x" * (LARGE - 6))
+    list(framer.feed(b"data: " + b"x" * (LARGE - 6)))
     assert (False, LARGE) == (framer.overflowing, framer.seen_bytes)
-    framer.feed(b"xyz")
+    list(framer.feed(b"xyz"))
     assert (True, LARGE + 3) == (framer.overflowing, framer.seen_bytes)
-    framer.feed(b"\n\n")
+    list(framer.feed(b"\n\n"))
     assert (False, 0) == (framer.overflowing, framer.seen_bytes)
 
 
@@ -249,9 +249,9 @@ def test_memory_stays_bounded_while_an_event_is_drained(cap):
     framer = EventFramer(cap)
     most = 0
     for _ in range(200):
-        framer.feed(b"data: " + b"x" * 4000 + b"\n")
+        list(framer.feed(b"data: " + b"x" * 4000 + b"\n"))
         most = max(most, held_bytes(framer))
 
     assert most <= cap * 9 // 8 + LARGE
-    framer.feed(b"\n")
+    list(framer.feed(b"\n"))
     assert held_bytes(framer) < 4096

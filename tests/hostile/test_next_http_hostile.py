@@ -17,18 +17,21 @@ from raw_sockets import Exchange, listening, reply_bytes, text_result
 
 from deputy_mcp import (
     CallError,
+    CallTimeoutError,
     HttpStatusError,
     MalformedReplyError,
     PinBook,
     ServerLostError,
     ServerState,
 )
-from deputy_mcp.testing import ScriptedServer, redirect, reply, respond
+from deputy_mcp.testing import ScriptedServer, endless, redirect, reply, respond, stream, tool
 
 pytestmark = pytest.mark.anyio
 
 ON_CHANGE = PinBook(verify="change")
 """Nothing is listed before a call, so that what comes after one is the next call."""
+
+TOOLS = [tool("echo"), tool("well")]
 
 JSON_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 EVENTS_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
@@ -458,6 +461,31 @@ async def test_a_flood_on_the_stream_of_changes_starts_no_flood_of_tasks(subscri
 
     assert '{"n": 2}' == after.text
     assert most < idle + 100
+
+
+@pytest.mark.parametrize("flood", [": still here\n\n", ": x\n", "id: 1\n\n", "data: x\n\n"])
+async def test_an_event_stream_that_never_says_anything_costs_its_own_call_alone(tmp_path, flood):
+    """Comments, ids or nonsense for ever in place of an answer: that call ends with its deadline, and the server beside
+    it goes on answering all the while."""
+    flooding = ScriptedServer(tmp_path, name="flooding", tools=TOOLS, calls={"echo": stream() + endless(flood)})
+    healthy = ScriptedServer(tmp_path, name="healthy", tools=TOOLS)
+    async with flooding.http() as entry, connected({"a": entry, "b": healthy.stdio()}, pins=ON_CHANGE) as connection:
+        begun = anyio.current_time()
+        flooded = asyncio.ensure_future(connection.call_tool("a", "echo", timeout_seconds=1))
+        answered = 0
+        while not flooded.done():
+            await connection.call_tool("b", "well")
+            answered += 1
+
+        with pytest.raises(CallTimeoutError):
+            await flooded
+
+        took = anyio.current_time() - begun
+        after = await connection.call_tool("a", "well")
+
+    assert "well" in after.text
+    assert took < 1.5
+    assert answered > 50
 
 
 async def test_an_answer_before_the_request_was_read_is_the_answer():

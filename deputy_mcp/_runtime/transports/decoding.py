@@ -4,14 +4,20 @@ import contextlib
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator
 
+import anyio
 import anyio.lowlevel
 import httpx2
 
 from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.transports.link import Traffic
+from deputy_mcp._runtime.transports.stream_dispatcher import FLOOD_PAUSE_SECONDS, MESSAGES_PER_TURN
 
 READ_SLICE = 64 * 1024
 """Decompressed bytes taken at a time, however much a compressed chunk stands for."""
+
+CRUMB_BYTES = 1024
+"""A chunk of the body below this is a crumb. Thousands of them come with one read of the socket, each at the cost of a
+whole one and without a wait between them, so that a body of crumbs would hold the event loop."""
 
 
 class BadEncodingError(Exception):
@@ -26,8 +32,14 @@ async def decoded(response: httpx2.Response, traffic: Traffic) -> AsyncGenerator
 
     decoder = zlib.decompressobj(47) if encoding not in ("identity", "") else None
     assert isinstance(response.stream, httpx2.AsyncByteStream)
+    crumbs = 0
     async for chunk in response.stream:
         traffic.bytes_in += len(chunk)
+        if len(chunk) < CRUMB_BYTES:
+            crumbs += 1
+            if crumbs % MESSAGES_PER_TURN == 0:
+                await anyio.sleep(FLOOD_PAUSE_SECONDS)
+
         if decoder is None:
             yield chunk
             continue

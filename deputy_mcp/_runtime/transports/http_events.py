@@ -65,7 +65,7 @@ class GuardedEvents(httpx2.AsyncByteStream):
         self._framer = EventFramer(limits.max_message_bytes)
         self._pieces = decoded(response, traffic)
         self._answered = False
-        self._idle = 0
+        self._events = 0
         self._requests = 0
         self._second = 0
         self._resumes = resumes
@@ -82,10 +82,9 @@ class GuardedEvents(httpx2.AsyncByteStream):
                     if self._answered:
                         return
 
-                    # Of what nobody waits for only so much at a time; see the dispatcher of streams.
-                    self._idle = 0 if out is not None else self._idle + 1
-                    if self._idle == MESSAGES_PER_TURN:
-                        self._idle = 0
+                    # Only so much at a time; see the dispatcher of streams. The answer itself has ended the stream.
+                    self._events += 1
+                    if self._events % MESSAGES_PER_TURN == 0:
                         await anyio.sleep(FLOOD_PAUSE_SECONDS)
 
                 if self._framer.overflowing:
@@ -115,7 +114,7 @@ class GuardedEvents(httpx2.AsyncByteStream):
 
         raw = self._tamed(event.raw)
         if event.name != "message" or not event.data:
-            return raw
+            return raw or None
 
         record = self._record
         messages = self._guard.replies.read(event.data)
@@ -153,8 +152,11 @@ class GuardedEvents(httpx2.AsyncByteStream):
         return out or None
 
     def _tamed(self, raw: bytes) -> bytes:
-        """An event for the SDK, which takes `retry` for any number and resumes under any `id` for ever."""
-        lines = raw.split(b"\n")
+        """An event for the SDK, which takes `retry` for any number and resumes under any `id` for ever.
+
+        Comments say nothing to it; of an event of nothing else nothing is left.
+        """
+        lines = [line for line in raw.split(b"\n") if not line.startswith(b":")]
         for line in lines:
             field, _, value = line.partition(b":")
             if field == b"retry":
@@ -175,7 +177,7 @@ class GuardedEvents(httpx2.AsyncByteStream):
             if field == b"id":
                 self._guard.note_event_id(value.strip().decode("utf-8", "replace"), self._record or self._resumes)
 
-        return b"\n".join(lines) + b"\n\n"
+        return b"\n".join(lines) + b"\n\n" if lines else b""
 
     def _may_ask(self) -> bool:
         """Whether the SDK gets this request of the server's: each costs it a task and a POST, one after the other."""

@@ -23,6 +23,7 @@ from deputy_mcp._runtime.transports.http import open_client
 from deputy_mcp._runtime.transports.http_guard import CALL_HEADER, RAW, GuardBooks
 from deputy_mcp._runtime.transports.link import CallRecord, Hooks, Traffic
 from deputy_mcp._runtime.transports.queue_link import QueueLink
+from deputy_mcp._runtime.transports.stream_dispatcher import FLOOD_PAUSE_SECONDS, MESSAGES_PER_TURN
 
 POST_SECONDS = 10.0
 """A server has so long to take a message; then its place is given to the next."""
@@ -54,6 +55,7 @@ class SseLink(QueueLink):
     async def run_stream(self, *, task_status: anyio.abc.TaskStatus[str]) -> None:
         """Read the server's stream to its end; started once it has named the address for POSTs."""
         started = False
+        events = 0
         framer = EventFramer(self._limits.max_message_bytes)
         try:
             request = self._client.build_request(
@@ -71,6 +73,11 @@ class SseLink(QueueLink):
                             task_status.started(self._endpoint(event))
                         else:
                             self._take(event)
+
+                        # Of a flood only so much at a time; see the dispatcher of streams.
+                        events += 1
+                        if events % MESSAGES_PER_TURN == 0:
+                            await anyio.sleep(FLOOD_PAUSE_SECONDS)
 
                     await self.channel.wait_sorted()
                     if framer.seen_bytes > FLOOD_FACTOR * self._limits.max_message_bytes:

@@ -5,12 +5,12 @@ that an HTTP library keeps.
 """
 
 import contextlib
-import gzip
 import json
 import os
 import socket
 import sys
 import threading
+import zlib
 from typing import Any
 
 from .engine import Json, Peer
@@ -86,11 +86,8 @@ class Answer:
             if op == "hang_up":
                 raise HangUpError
         elif op == "gzip":
-            text = "a" * step["size"]
-            result = {"content": [{"type": "text", "text": text}]}
-            body = json.dumps({"jsonrpc": "2.0", "id": json.loads(self._id()), "result": result}).encode()
             headers = ["content-type: application/json", "content-encoding: gzip"]
-            self.respond(200, headers, gzip.compress(body, 1))
+            self.respond(200, headers, _bomb(self._id(), step["size"]))
         elif op == "forget":
             self.web.gone = {"status": step["status"], "body": step["body"]}
             self.web.sessions.clear()
@@ -168,6 +165,18 @@ class Answer:
     def _id(self) -> bytes:
         message = self.request.get("message")
         return json.dumps(message.get("id") if isinstance(message, dict) else None).encode()
+
+
+def _bomb(request_id: bytes, size: int) -> bytes:
+    """A compressed reply with a text of `size` bytes, made piece by piece: as a whole it would cost a busy machine
+    seconds in which the client can only wait."""
+    result = {"content": [{"type": "text", "text": "$"}]}
+    head, _, tail = json.dumps({"jsonrpc": "2.0", "id": json.loads(request_id), "result": result}).partition("$")
+    packer = zlib.compressobj(1, wbits=31)
+    megabyte = b"a" * 1024 * 1024
+    pieces = [packer.compress(head.encode())]
+    pieces += [packer.compress(megabyte[: size - at]) for at in range(0, size, len(megabyte))]
+    return b"".join([*pieces, packer.compress(tail.encode()), packer.flush()])
 
 
 class Connection:
