@@ -54,8 +54,16 @@ def prepared(client: str) -> Ready | Missing:
     return Ready(sys.executable, module, f"{name} {version(name)}")
 
 
+def is_installed(client: str) -> bool:
+    """Whether `prepared` has nothing to install."""
+    return client != "fastmcp" or (_PLACE / "bin" / "python").exists()
+
+
+_PLACE = CACHE / f"fastmcp-{FASTMCP}-python{platform.python_version()}"
+
+
 def _fastmcp(module: str) -> Ready | Missing:
-    place = CACHE / f"fastmcp-{FASTMCP}-python{platform.python_version()}"
+    place = _PLACE
     python = place / "bin" / "python"
     try:
         if not python.exists():

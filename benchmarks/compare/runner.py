@@ -88,10 +88,7 @@ async def _seen(job: Job, driver: "_Driver") -> Seen:
             record = folder / "record.jsonl"
             order = {
                 "servers": servers,
-                "steps": [
-                    asdict(step, filter=lambda attribute, _: attribute.name != "right")
-                    for step in job.situation.all_steps
-                ],
+                "steps": [asdict(step, filter=_for_the_client) for step in job.situation.all_steps],
                 "start_seconds": START_SECONDS,
                 "record": str(record),
                 "log": str(folder / "log.txt"),
