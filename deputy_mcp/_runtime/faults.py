@@ -14,7 +14,7 @@ from deputy_mcp._core.errors import (
     UnavailableError,
 )
 from deputy_mcp._core.sanitizing import clean_text, mask_secrets, masked_line
-from deputy_mcp._runtime.transports.link import CallRecord, Link, LinkError
+from deputy_mcp._runtime.transports.link import SIGN_IN_FAILED, CallRecord, Link, LinkError, SignInError
 
 MOST_EXCERPT = 8 * 1024
 """Characters of an error's body that an error carries."""
@@ -78,7 +78,7 @@ def translate(
             f"the request to server {server!r} could not be made: {safe(error.detail)}",
             server=server,
             tool=tool,
-            code="unsendable",
+            code=SIGN_IN_FAILED if isinstance(error, SignInError) else "unsendable",
         )
 
     if record.status == 404:

@@ -16,7 +16,7 @@ from deputy_mcp._core.lifecycle import Event
 from deputy_mcp._core.pin_book import PinFileError
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.session import ListingError, Session
-from deputy_mcp._runtime.transports.link import CallRecord, LinkError
+from deputy_mcp._runtime.transports.link import CallRecord, LinkError, SignInError
 
 if TYPE_CHECKING:
     from deputy_mcp._runtime.server import ServerTask
@@ -126,7 +126,11 @@ class Relisting:
                 if error.fault == "dropped" and not last:
                     continue
 
-                self._task.note_fault(session, error)
+                if isinstance(error, SignInError):
+                    self._task.note_refused_sign_in(session, error)
+                else:
+                    self._task.note_fault(session, error)
+
                 return UnreachedError(error, record) if error.fault in UNREACHED else str(error)
             except (MCPError, ListingError, PinFileError) as error:
                 return str(error)

@@ -43,7 +43,7 @@ from deputy_mcp._runtime.session import (
 )
 from deputy_mcp._runtime.transports.custom import open_custom
 from deputy_mcp._runtime.transports.http import open_http
-from deputy_mcp._runtime.transports.link import ChangeKind, Link, LinkError, Traffic
+from deputy_mcp._runtime.transports.link import SIGN_IN_FAILED, ChangeKind, Link, LinkError, SignInError, Traffic
 from deputy_mcp._runtime.transports.sse import open_sse
 from deputy_mcp._runtime.transports.stdio import open_stdio
 
@@ -316,6 +316,11 @@ class ServerTask:
             self.session = None
             self.stir()
 
+    def note_refused_sign_in(self, session: Session, error: SignInError) -> None:
+        """A listing of our own, which would be tried again and again, was refused its sign-in: a person must look."""
+        if session is self.session:
+            self._give_up(session.link, SIGN_IN_FAILED, f"its sign-in failed: {error}")
+
     def _note_forgotten(self, session: Session) -> None:
         """The server forgot this session; a new one is opened over the same link."""
         if self.life.state is not ServerState.READY:
@@ -467,7 +472,7 @@ class ServerTask:
             error = error.exceptions[0]
 
         if isinstance(error, DeputyError):
-            kind = EndKind.REFUSED if error.code == "config" else EndKind.LOST
+            kind = EndKind.REFUSED if error.code in ("config", SIGN_IN_FAILED) else EndKind.LOST
             return Ending(kind, code=error.code, detail=self.masked(error.message))
 
         detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -524,7 +529,8 @@ class ServerTask:
 
             tasks.start_soon(end_when_forgotten)
             loss = await link.wait_lost()
-            outcome = Ending(EndKind.LOST, code=loss.code, detail=self.masked(loss.detail))
+            kind = EndKind.REFUSED if loss.code == SIGN_IN_FAILED else EndKind.LOST
+            outcome = Ending(kind, code=loss.code, detail=self.masked(loss.detail))
             tasks.cancel_scope.cancel()
 
         return outcome
@@ -546,6 +552,8 @@ class ServerTask:
             return Ending(kind, code="protocol", detail=self.masked(str(error)))
         except ListingError as error:
             return self.listing.refuse(str(error))
+        except SignInError as error:
+            return Ending(EndKind.REFUSED, code=SIGN_IN_FAILED, detail=self.masked(f"its sign-in failed: {error}"))
         except LinkError as error:
             if self.life.state is ServerState.VETTING and error.fault in ("malformed", "too_large"):
                 return self.listing.refuse(error.detail)

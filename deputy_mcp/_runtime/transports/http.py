@@ -23,10 +23,21 @@ from mcp.shared.inbound import MCP_METHOD_HEADER
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
 from deputy_mcp._core.config import HttpServer, Limits
-from deputy_mcp._core.errors import ConfigError
+from deputy_mcp._core.errors import ConfigError, StartError
 from deputy_mcp._core.messages import Failure, MessageId, Reply
+from deputy_mcp._runtime.transports.http_events import describe
 from deputy_mcp._runtime.transports.http_guard import CALL_HEADER, Guard, GuardBooks
-from deputy_mcp._runtime.transports.link import CallRecord, Hooks, LinkError, Loss, LossSignal, Reports, Traffic
+from deputy_mcp._runtime.transports.link import (
+    SIGN_IN_FAILED,
+    CallRecord,
+    Hooks,
+    LinkError,
+    Loss,
+    LossSignal,
+    Reports,
+    SignInError,
+    Traffic,
+)
 
 CONNECT_SECONDS = 30
 """For connecting, writing and getting a connection from the pool; reading is bounded by each call's deadline."""
@@ -187,6 +198,9 @@ class HttpDispatcher:
     def _outcome(self, record: CallRecord, error: MCPError | None) -> dict[str, Any]:
         """The result, or the error that fits what the guard saw. The record knows more than the SDK's error."""
         answer = record.answer
+        if record.sign_in_failed:
+            raise SignInError(record.fault or "http", record.detail or f"HTTP status {record.status}") from None
+
         if record.session_bound and _forgets(record):
             self.forgotten = True
             raise LinkError("forgotten", record.detail or "the server forgot the session") from None
@@ -267,7 +281,11 @@ class HttpDispatcher:
 
 
 class GuardedAuth(httpx2.Auth):
-    """The host's auth, whose failure is that of the one request which needed it: the SDK would end the session."""
+    """The host's auth, whose failure is that of the one request which needed it: the SDK would end the session.
+
+    A connection that failed, or an authorization server in trouble, may be better the next time; any other failure is
+    a refusal (a person said no, a token was not renewed), which is not tried again by itself.
+    """
 
     def __init__(self, inner: httpx2.Auth, books: GuardBooks) -> None:
         self._inner = inner
@@ -276,17 +294,25 @@ class GuardedAuth(httpx2.Auth):
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         record = self._books.records.get(request.headers.get(CALL_HEADER, ""))
         flow = self._inner.async_auth_flow(request)
+        status = 0
         try:
             outgoing = await anext(flow)
             while True:
-                outgoing = await flow.asend((yield outgoing))
+                response = yield outgoing
+                status = response.status_code
+                outgoing = await flow.asend(response)
         except StopAsyncIteration:
             return
         except Exception as error:  # the host's own code
+            refused = not isinstance(error, httpx2.TransportError | OSError) and status < 500 and status != 429
+            if record is None and refused:
+                raise StartError(f"its sign-in failed: {describe(error)}", code=SIGN_IN_FAILED) from error
+
             if record is None:
                 raise
 
-            record.fault, record.detail, record.sent = "unsendable", f"{type(error).__name__}: {error}", False
+            record.fault, record.detail, record.sent = "unsendable", describe(error), False
+            record.sign_in_failed = refused
             record.abandoned = True  # the guard answers for it
             yield request
         finally:

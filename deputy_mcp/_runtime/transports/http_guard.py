@@ -211,6 +211,7 @@ class Guard(httpx2.AsyncBaseTransport):
 
     async def _error(self, response: httpx2.Response, request: httpx2.Request, record: CallRecord) -> httpx2.Response:
         record.status = response.status_code
+        record.sign_in_failed = self._has_auth and response.status_code in (401, 403)
         record.retry_after_seconds = _retry_after(response.headers.get("retry-after"))
         body = b""
         with anyio.move_on_after(EXPLANATION_SECONDS):

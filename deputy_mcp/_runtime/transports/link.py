@@ -22,6 +22,9 @@ Fault = Literal["lost", "dropped", "unreachable", "unsendable", "forgotten", "ma
 """`lost`: the server is gone. `dropped`: this one connection. `unreachable`: never connected, nothing was sent.
 `unsendable`: our own side could not make the request. `forgotten`: the HTTP session. The rest concern one reply."""
 
+SIGN_IN_FAILED = "sign_in_failed"
+"""The code of an ending, and of an error, whose reason is a sign-in that was refused."""
+
 MOST_PROGRESS = 64
 """Progress reports kept for one call whose callback is slow; the oldest go first."""
 
@@ -52,6 +55,8 @@ class CallRecord:
     detail: str = ""
     body: bytes | None = None
     """The exact request body, where it must not be encoded again."""
+    sign_in_failed: bool = False
+    """Whether the host's auth flow failed at it, or the server refused what the flow brought."""
     session_bound: bool = False
     """Whether the request carried an HTTP session id."""
     abandoned: bool = False
@@ -69,6 +74,7 @@ class CallRecord:
         """Forget an earlier attempt (an auth flow sends the same request again)."""
         self.session_bound = session_bound
         self.answer = self.fault = self.status = self.retry_after_seconds = None
+        self.sign_in_failed = False
         self.detail = self.excerpt = ""
 
 
@@ -121,6 +127,10 @@ class LinkError(MCPError):
         self.fault: Fault = fault
         self.detail = detail
         self.seen_bytes = seen_bytes
+
+
+class SignInError(LinkError):
+    """The sign-in was refused. Trying again by itself would ask a person again and again."""
 
 
 class Options(CallOptions, total=False):

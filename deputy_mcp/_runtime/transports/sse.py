@@ -21,7 +21,7 @@ from deputy_mcp._core.repeated import RepeatedReplies
 from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.transports.http import open_client
 from deputy_mcp._runtime.transports.http_guard import CALL_HEADER, RAW, GuardBooks
-from deputy_mcp._runtime.transports.link import CallRecord, Hooks, Traffic
+from deputy_mcp._runtime.transports.link import SIGN_IN_FAILED, CallRecord, Hooks, Traffic
 from deputy_mcp._runtime.transports.queue_link import QueueLink
 from deputy_mcp._runtime.transports.stream_dispatcher import FLOOD_PAUSE_SECONDS, MESSAGES_PER_TURN
 
@@ -64,7 +64,9 @@ class SseLink(QueueLink):
             response = await self._client.send(request, stream=True)
             try:
                 if response.status_code >= 400:
-                    raise StartError(f"its event stream answered HTTP {response.status_code}", code="http_status")
+                    refused = self._spec.auth is not None and response.status_code in (401, 403)
+                    code = SIGN_IN_FAILED if refused else "http_status"
+                    raise StartError(f"its event stream answered HTTP {response.status_code}", code=code)
 
                 async for chunk in response.aiter_raw():
                     for event in framer.feed(chunk):
