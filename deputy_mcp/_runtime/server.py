@@ -487,7 +487,7 @@ class ServerTask:
             case HttpServer() as spec:
                 return open_http(spec, self.limits, self, on_secret=self._on_secret)
             case CustomServer() as spec:
-                return open_custom(spec, self)
+                return open_custom(spec, self.limits, self)
 
     async def _serve(self, link: Link) -> Ending | Literal["again"]:
         while True:

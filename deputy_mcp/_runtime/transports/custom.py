@@ -11,7 +11,7 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
 
-from deputy_mcp._core.config import CustomServer
+from deputy_mcp._core.config import CustomServer, Limits
 from deputy_mcp._core.messages import Failure, Message, Noise, Notification, Reply, Request, plain_id
 from deputy_mcp._runtime.transports.link import Hooks, Traffic
 from deputy_mcp._runtime.transports.queue_link import QueueLink
@@ -34,33 +34,41 @@ def _message(item: SessionMessage | Exception) -> Message:
 
 
 @asynccontextmanager
-async def open_custom(spec: CustomServer, hooks: Hooks) -> AsyncIterator[QueueLink]:
-    """A link over the transport that the host's callable gives."""
+async def open_custom(spec: CustomServer, limits: Limits, hooks: Hooks) -> AsyncIterator[QueueLink]:
+    """A link over the transport that the host's callable gives.
+
+    The transport may wait in its exit, however its life ended: for at most `shutdown_timeout_seconds`.
+    """
     link = QueueLink(hooks, Traffic())
-    async with spec.open_transport() as (read, write), anyio.create_task_group() as tasks:
 
-        async def run_read() -> None:
-            try:
-                async for item in read:
-                    link.traffic.bytes_in += 1
-                    link.channel.put(_message(item))
-                    await link.channel.wait_sorted()
-            except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-                pass
-
-            link.lose("transport_closed", "its transport ended")
-
-        async def run_write() -> None:
-            try:
-                while True:
-                    data = await link.channel.take()
-                    await write.send(SessionMessage(jsonrpc_message_adapter.validate_json(data, by_name=False)))
-            except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-                link.lose("transport_closed", "its transport takes no more")
-
-        tasks.start_soon(run_read)
-        tasks.start_soon(run_write)
+    async def run_read() -> None:
         try:
-            yield link
-        finally:
-            tasks.cancel_scope.cancel()
+            async for item in read:
+                link.traffic.bytes_in += 1
+                link.channel.put(_message(item))
+                await link.channel.wait_sorted()
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            pass
+
+        link.lose("transport_closed", "its transport ended")
+
+    async def run_write() -> None:
+        try:
+            while True:
+                data = await link.channel.take()
+                await write.send(SessionMessage(jsonrpc_message_adapter.validate_json(data, by_name=False)))
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            link.lose("transport_closed", "its transport takes no more")
+
+    # Entered before the transport and its task groups, and shielded only for their exit: a shield that began there
+    # would be left before scopes that are older than itself.
+    with anyio.CancelScope() as scope:
+        async with spec.open_transport() as (read, write), anyio.create_task_group() as tasks:
+            tasks.start_soon(run_read)
+            tasks.start_soon(run_write)
+            try:
+                yield link
+            finally:
+                scope.shield = True
+                scope.deadline = anyio.current_time() + limits.shutdown_timeout_seconds
+                tasks.cancel_scope.cancel()
