@@ -234,7 +234,7 @@ class Sending:
 
         if self._stage in ("verifying", "sending"):
             # It was asked something and did not answer: a frozen server is found out either way.
-            self.task.note_timeout()
+            self.task.note_timeout(self.started)
 
         if self._stage == "sending":
             idle = anyio.current_time() < self._hard_end

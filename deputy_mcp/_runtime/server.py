@@ -89,7 +89,7 @@ class ServerTask:
     #   listing, _era           its tools, judged and pinned; the remembered protocol era
     #   targets                 what calls of its tools were judged by last
     #   collisions, compared    what the connection found by comparing its tools with other servers'
-    #   timeouts, forgettings   calls that timed out with nothing read; when sessions were forgotten
+    #   timeouts, forgettings   timeouts in a row with nothing read, and the latest; when sessions were forgotten
     #   _stir, _scope, _done    the wake-up of everybody who waits; the life's scope; attempts finished
     def __init__(
         self,
@@ -132,6 +132,7 @@ class ServerTask:
         self._era: Era | None = None
         self._past = Traffic()
         self._timeouts = 0
+        self._timed_out_at = 0.0
         self._bytes_at_timeout = -1
         self._forgettings: list[float] = []
         self._stir = anyio.Event()
@@ -282,13 +283,22 @@ class ServerTask:
 
     # -- words of callers ----------------------------------------------------------------------------------------
 
-    def note_timeout(self) -> None:
-        """A call timed out. Several in a row with nothing read in between end the server as hung."""
+    def note_timeout(self, began: float) -> None:
+        """A call that began then timed out. Several in a row with nothing read in between end the server as hung.
+
+        In a row is one after the other: calls that waited at the same time found out the same thing, once.
+        """
         if self.link is None:
             return
 
         read = self.link.traffic.bytes_in
-        self._timeouts = self._timeouts + 1 if read == self._bytes_at_timeout else 1
+        if read != self._bytes_at_timeout:
+            self._timeouts = 0
+        elif began < self._timed_out_at:
+            return
+
+        self._timeouts += 1
+        self._timed_out_at = anyio.current_time()
         self._bytes_at_timeout = read
         most = self.limits.max_timeouts_in_row
         if most is not None and self._timeouts >= most:

@@ -288,6 +288,29 @@ async def test_a_timeout_does_not_end_a_server_but_several_in_a_row_do(bench: Be
 
 
 @within(10)
+async def test_calls_that_time_out_together_count_as_one(bench: Bench) -> None:
+    """Three that waited at the same time say no more of the server than one; what comes after them is in a row."""
+    async with McpConnection(
+        {"a": bench.stdio()}, pins=PinBook(verify="change"), **options(max_timeouts_in_row=3)
+    ) as connection:
+        first = pid_of(connection)
+
+        async def hang(seconds: float) -> None:
+            with pytest.raises(CallTimeoutError):
+                await connection.call_tool("a", "hang", timeout_seconds=seconds)
+
+        for _ in range(2):
+            async with anyio.create_task_group() as tasks:
+                for seconds in (0.05, 0.06, 0.07):
+                    tasks.start_soon(hang, seconds)
+
+        assert (first, 1) == (pid_of(connection), connection.status()["a"].generation)
+        await hang(0.05)
+        status = await until(connection, "a", lambda s: s.generation == 2 and s.state is ServerState.READY)
+        assert "3 calls in a row timed out" in (status.last_error or "")
+
+
+@within(10)
 async def test_with_no_bound_on_timeouts_a_server_is_never_taken_for_hung(bench: Bench) -> None:
     """None: never."""
     async with McpConnection({"a": bench.stdio()}, **options(max_timeouts_in_row=None)) as connection:
