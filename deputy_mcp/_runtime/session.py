@@ -49,7 +49,7 @@ from deputy_mcp._core.config import Limits
 from deputy_mcp._core.messages import MessageId, Reply
 from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.server_requests import ServerRequests
-from deputy_mcp._runtime.transports.link import CallRecord, Link, LinkError, MintingDispatcher, Options
+from deputy_mcp._runtime.transports.link import CallRecord, Link, LinkError, MintingDispatcher, Options, SignInError
 from deputy_mcp._version import __version__
 
 Era = Literal["modern", "legacy"]
@@ -60,6 +60,10 @@ HEDGE_SECONDS = 1.0
 
 LISTEN_BACKOFF_SECONDS = (0.5, 1, 2, 5, 15, 30)
 """Waits before a `listen` stream that ended is opened again."""
+
+LISTING_FACTOR = 4
+"""All pages of one listing together may have so many times `max_message_bytes`: each page alone keeps within it, and
+`max_list_pages` of them would still be gigabytes that are kept."""
 
 METHODS: Mapping[ListKind, tuple[str, str]] = {
     "tools": ("tools/list", "tools"),
@@ -121,6 +125,7 @@ class Session:
         self._meta: dict[str, Any] = {}
         self._meta_json = b""
         self._listing_round = 0
+        self._refused_version = False
 
     # -- negotiation ---------------------------------------------------------------------------------------------
 
@@ -186,6 +191,7 @@ class Session:
             if error.code != UNSUPPORTED_PROTOCOL_VERSION or not known:
                 raise
 
+            self._refused_version = True
             return await self._client.send_discover(known[-1])
 
     async def _hedge(self) -> None:
@@ -194,6 +200,7 @@ class Session:
         The probe is not cancelled: a slow modern server that saw it withdrawn would refuse `initialize`.
         """
         probe: DiscoverResult | MCPError | None = None
+        self._refused_version = False
         greeting: InitializeResult | Exception | None = None
         stir = anyio.Event()
 
@@ -224,11 +231,17 @@ class Session:
                 return True
 
             gone = isinstance(probe, LinkError) and probe.fault in ("lost", "unreachable", "unsendable")
+            # Signing in once more for `initialize` would ask a person twice.
+            gone = gone or isinstance(probe, SignInError)
             return gone or (probe is not None and greeting is not None)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run_probe)
             with anyio.move_on_after(HEDGE_SECONDS):
+                await stir.wait()
+
+            if self._refused_version:
+                # The era is known by its refusal, and a version that it named is under way: `initialize` has no place.
                 await stir.wait()
 
             if not settled():
@@ -363,6 +376,15 @@ class Session:
 
             pages.append(raw)
             size += record.reply_bytes
+            if size > LISTING_FACTOR * limits.max_message_bytes:
+                if wanted is not None:
+                    break
+
+                raise ListingError(
+                    f"the pages of its listing have more than {LISTING_FACTOR} x {limits.max_message_bytes} bytes "
+                    "(max_message_bytes)"
+                )
+
             items, cursor = _page(kind, raw)
             entries += items if wanted is None else [item for item in items if _name(kind, item) in wanted]
             if wanted is None and len(entries) > limits.max_tools:
@@ -404,8 +426,8 @@ class Session:
 
                     if anyio.current_time() - opened > LISTEN_BACKOFF_SECONDS[-1]:
                         failures = 0
-            except ListenNotSupportedError:
-                return
+            except (ListenNotSupportedError, SignInError):
+                return  # tried again, a sign-in that was refused would ask a person for ever
             except (MCPError, SubscriptionLost, TimeoutError) as error:
                 if isinstance(error, MCPError) and not isinstance(error, LinkError) and error.code in (-32601, -32602):
                     return
