@@ -82,6 +82,13 @@ async def run() -> list[tuple[str, str, bool]]:
     let = [one for one in vetted({"posing": posing}) if isinstance(asking.decide(one), Allow)]
     rows.append(("the readers under such names, let through", f"{len(let)} of {len(posing)}", not let))
 
+    # And the writers as readers under a name that says nothing: what is left is the description's first verb.
+    named = [one.raw for one in tools if not one.effects.read_only and _words(one.tool)[0] in VERBS]
+    hiding = [raw | {"name": f"t{i}", "annotations": {"readOnlyHint": True}} for i, raw in enumerate(named)]
+    let = [one for one in vetted({"hiding": hiding}) if isinstance(asking.decide(one), Allow)]
+    share = 100 - 100 * len(let) / len(hiding)
+    rows.append((f"writers told by their description alone, of {len(hiding)}", f"{share:.0f} %", share >= 85))
+
     asked = [one for one in reading if isinstance(asking.decide(one), Ask)]
     why = Counter(finding.code for one in asked for finding in one.findings if finding.severity == "flag")
     rows.append(("claim to read and are asked", f"{len(asked)} of {len(reading)}: {dict(why)}", True))

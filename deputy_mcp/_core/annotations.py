@@ -1,13 +1,14 @@
 """Declared hints become effects: what a tool may do, read the cautious way.
 
-Not a judge of what is allowed (that is `permissions`), and no reader of descriptions (that is `sanitizing`).
+Not a judge of what is allowed (that is `permissions`), and no search for instructions (that is `scanning`).
 
 - A hint counts only when it is a JSON boolean. The SDK's models coerce `"true"`; we read the wire's own JSON.
 - What nobody declared is the worst: not read-only, destructive, not idempotent, open-world. Only a read-only tool
   that says nothing of destruction is taken as not destructive.
 - The host's word comes first, hint by hint; the server's counts only if trusted; then the defaults.
 - Read-only and destructive at once is a contradiction: the tool is read as destructive and not read-only.
-- A read-only claim beside a name that begins with a writing verb stands, and gets a finding that asks a person.
+- A read-only claim beside a name or a description that begins with a writing verb stands, and gets a finding that
+  asks a person.
 
 Clauses: MCP's schema, `ToolAnnotations`, whose defaults these are, and its warning that hints are untrusted.
 """
@@ -103,11 +104,13 @@ def _nearest(hint: str) -> str:
     return f", did you mean {spellings[near[0]]}?" if near else ""
 
 
-def read_annotations(declared: object, *, host: Mapping[str, bool], trusted: bool, name: str = "") -> Reading:
+def read_annotations(
+    declared: object, *, host: Mapping[str, bool], trusted: bool, name: str = "", description: str = ""
+) -> Reading:
     """The effects of a tool whose `annotations` are `declared`, the wire's own JSON (None: there are none).
 
-    `host` is the host's word on this tool, `trusted` says whether the server's hints count at all, `name` is the
-    tool's name on the wire.
+    `host` is the host's word on this tool, `trusted` says whether the server's hints count at all, `name` and
+    `description` are the tool's own on the wire.
     """
     findings: list[Finding] = []
     server = _server_hints(declared, findings)
@@ -133,7 +136,7 @@ def read_annotations(declared: object, *, host: Mapping[str, bool], trusted: boo
         read_only = False
 
     if read_only and READ_ONLY not in host:
-        findings.extend(_check_name(name))
+        findings.extend((*_check_name(name), *_check_description(description)))
 
     effects = Effects(
         read_only=read_only,
@@ -168,7 +171,7 @@ def _odd(place: str, message: str) -> Finding:
     return Finding("annotation_type", severity="warn", place=place, message=message)
 
 
-# --- Names that disagree with a read-only claim -----------------------------------------------------------------------
+# --- Names and descriptions that disagree with a read-only claim ------------------------------------------------------
 #
 # Vendors mark whole servers read-only by mistake; `send_email` then runs unasked. The rule needs no malice to be of
 # use, and a false alarm costs a question, so the verbs are those that mean writing wherever they stand. Left out,
@@ -224,3 +227,47 @@ def _writing_verb(name: str) -> str | None:
             noun_like = word
 
     return noun_like
+
+
+# A description is judged by its first verb alone: further on, real readers speak of what others create and delete.
+READ_CHARACTERS = 400
+"""Of a description; its first verb stands within them or counts for nothing."""
+
+_TOOL_NOUNS = _words("tool function action endpoint operation command api")
+_FILLERS = _TOOL_NOUNS | _words("this the a an use used call is be that which can will lets allows you it to")
+_ARTICLES = _words("this the a an")
+_NOT_AFTER_VERBS = _words("of for from history status")
+_OBJECTS = _words("a an the one your this that these new multiple some all any")
+# `[beta] `, `Notion | `, `Purpose: `: not the sentence yet.
+_LABEL = re.compile(r"\W{0,20}(?:\[[^\[\]]{0,40}\]|[\w ]{1,30}[|:](?=\s))")
+_TOKEN = re.compile(r"[A-Za-z][\w'-]*")
+
+
+def _check_description(description: str) -> list[Finding]:
+    verb = _leading_verb(description[:READ_CHARACTERS])
+    if verb is None:
+        return []
+
+    message = f'the description begins with "{verb}" beside {READ_ONLY}: true'
+    return [Finding("description_contradicts_read_only", severity="flag", place="/description", message=message)]
+
+
+def _leading_verb(text: str) -> str | None:
+    """The writing verb that the text begins with (`Sends a mail`, `Use this tool to delete …`), None: another one."""
+    label = _LABEL.match(text)
+    words = [match[0].lower() for match in _TOKEN.finditer(text, label.end() if label is not None else 0)]
+    start = 0
+    while start < len(words) and (words[start] in _FILLERS or words[start].endswith("ly")):
+        start += 1
+
+    skipped, rest = set(words[:start]), words[start : start + 2]
+    # An article without a tool begins a noun: `The set of labels`.
+    if len(rest) < 2 or rest[1] in _NOT_AFTER_VERBS or (skipped & _ARTICLES and not skipped & _TOOL_NOUNS):
+        return None
+
+    said, following = rest
+    for verb in (said, said.removesuffix("s"), said.removesuffix("es")):
+        if verb in WRITING_VERBS or (verb in NOUN_LIKE_VERBS and following in _OBJECTS):
+            return verb
+
+    return None

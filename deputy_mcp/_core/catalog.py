@@ -258,7 +258,8 @@ def _read_tool(
 ) -> ToolFacts | Refusal:
     tool = raw["name"]
     declared = raw.get("annotations")
-    reading = read_annotations(declared, host=host, trusted=trusted, name=tool)
+    said = raw.get("description") or ""
+    reading = read_annotations(declared, host=host, trusted=trusted, name=tool, description=said)
     output = raw.get("outputSchema")
     findings = (*reading.findings, *scan_tool(raw))
     if output is not None and not isinstance(output, dict):
@@ -280,7 +281,7 @@ def _read_tool(
         tool=tool,
         name=public_name(server, tool),
         title=None if raw.get("title") is None else cut_text(clean_text(raw["title"]), max_description_bytes),
-        description=cut_text(description, max_description_bytes),
+        description=cut_text(clean_text(said), max_description_bytes),
         input_schema=input_schema,
         output_schema=output_schema,
         annotations=declared if isinstance(declared, dict) else {},

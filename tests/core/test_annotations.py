@@ -32,8 +32,8 @@ def declare(values):
     return {hint: value for hint, value in zip(HINTS, values, strict=True) if value is not MISSING}
 
 
-def read(declared, *, host=None, trusted=True, name="thing"):
-    return read_annotations(declared, host=host or {}, trusted=trusted, name=name)
+def read(declared, *, host=None, trusted=True, name="thing", description=""):
+    return read_annotations(declared, host=host or {}, trusted=trusted, name=name, description=description)
 
 
 def odd(place, message):
@@ -264,6 +264,68 @@ def test_a_name_that_reads_or_says_nothing_raises_no_flag(name):
 def test_a_name_is_no_finding_where_the_servers_read_only_claim_does_not_count(declared, host, trusted):
     """The host's own word silences it, and where nothing was claimed nothing disagrees."""
     assert not read(declared, host=host, trusted=trusted, name="delete_all").findings
+
+
+@pytest.mark.parametrize(
+    ("description", "verb"),
+    [
+        ("Sends an e-mail.", "send"),
+        ("delete the record", "delete"),
+        ("Publishes a page", "publish"),
+        ("[beta] Create a new list", "create"),
+        ("Notion | Create a page", "create"),
+        ("🎯 Purpose:\n  1. Creates a ticket", "create"),
+        ("**Tool** to permanently delete branches", "delete"),
+        ("Use this tool to send text messages", "send"),
+        ("A tool that removes users.", "remove"),
+        ("This tool lets you update records", "update"),
+        ("Set the volume", "set"),
+        ("Posts a message", "post"),
+        ("Write to a file", "write"),
+    ],
+)
+def test_a_description_that_begins_with_a_writing_verb_beside_read_only_is_a_flag(description, verb):
+    """The claim stands, and a person is asked; the message holds our word, not the server's text."""
+    expected = Finding(
+        "description_contradicts_read_only",
+        severity="flag",
+        place="/description",
+        message=f'the description begins with "{verb}" beside readOnlyHint: true',
+    )
+    reading = read({"readOnlyHint": True}, description=description)
+    assert ((expected,), True) == (reading.findings, reading.effects.read_only)
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        "",
+        "Send",
+        "送信します",
+        "Gets a message. Use send_mail to send it.",
+        "The set of labels",
+        "The update that was sent last",
+        "Updates of a workspace",
+        "Commit history with authors",
+        "Set of tools",
+        "Post details",
+        "send_mail lists what was sent",
+        "Lists posts that users created",
+        "Use this to find what to delete",
+        "Additive noise",
+        "This is how to write one",
+        " " * 400 + "Send a mail",
+    ],
+)
+def test_a_description_that_reads_or_says_nothing_raises_no_flag(description):
+    """Only the first verb counts: further on, readers speak of what others do."""
+    assert () == read({"readOnlyHint": True}, description=description).findings
+
+
+def test_a_description_is_no_finding_where_the_servers_read_only_claim_does_not_count():
+    """As with names."""
+    for declared, host in (({"readOnlyHint": True}, {"readOnlyHint": True}), ({"readOnlyHint": False}, {}), (None, {})):
+        assert () == read(declared, host=host, description="Deletes all").findings
 
 
 def test_no_word_is_both_a_reading_and_a_writing_verb():
