@@ -6,6 +6,7 @@ It must run where the agent cannot: whoever can write the store can approve.
 import argparse
 from typing import Any
 
+from deputy_mcp._core.errors import ConfigError
 from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.approval_store import ApprovalStore, Ticket
 from deputy_mcp.terminal import Printer
@@ -36,7 +37,7 @@ def add_parser(commands: Any) -> None:
 
 
 async def _run_list(options: argparse.Namespace) -> int:
-    tickets = ApprovalStore(options.store).list(None if options.all else "pending")
+    tickets = _store(options).list(None if options.all else "pending")
     out = Printer()
     if options.json:
         out.json([_facts(ticket) for ticket in tickets])
@@ -60,18 +61,27 @@ async def _run_list(options: argparse.Namespace) -> int:
 
 
 async def _run_show(options: argparse.Namespace) -> int:
-    _show(options, ApprovalStore(options.store).get(options.ticket))
+    _show(options, _store(options).get(options.ticket))
     return 0
 
 
 async def _run_approve(options: argparse.Namespace) -> int:
-    _show(options, ApprovalStore(options.store).approve(options.ticket))
+    _show(options, _store(options).approve(options.ticket))
     return 0
 
 
 async def _run_reject(options: argparse.Namespace) -> int:
-    _show(options, ApprovalStore(options.store).reject(options.ticket, options.reason))
+    _show(options, _store(options).reject(options.ticket, options.reason))
     return 0
+
+
+def _store(options: argparse.Namespace) -> ApprovalStore:
+    store = ApprovalStore(options.store)
+    if not store.path.exists():
+        # Opening would make one, and say of a mistyped name that nothing waits.
+        raise ConfigError(f"there is no approval store {store.path}; the program that asks makes it", key="store")
+
+    return store
 
 
 def _show(options: argparse.Namespace, ticket: Ticket) -> None:

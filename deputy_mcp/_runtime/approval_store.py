@@ -40,7 +40,10 @@ BUSY_SECONDS = 10
 """How long one waits for another process's transaction; each takes milliseconds."""
 
 MOST_LISTED = 1_000
-"""Tickets that `list` gives; the oldest undecided ones first."""
+"""Tickets that `list` gives; the newest first."""
+
+KEPT_SECONDS = 30 * 86_400
+"""How long after its time a settled ticket can still be looked up. One whose outcome is unknown stays for good."""
 
 TicketState = Literal["pending", "approved", "rejected", "expired", "spent", "done", "void"]
 """`spent`: being sent, or its process died in the middle, so that its outcome is unknown."""
@@ -121,7 +124,7 @@ class ApprovalStore:
     # -- for the person who decides ------------------------------------------------------------------------------
 
     def list(self, state: TicketState | None = "pending") -> "tuple[Ticket, ...]":
-        """The tickets in a state, oldest first; None: in any."""
+        """The tickets in a state, newest first, at most 1,000; None: in any."""
         if state is not None and state not in get_args(TicketState):
             raise ConfigError(f"state must be one of {', '.join(get_args(TicketState))}", key="state")
 
@@ -129,7 +132,7 @@ class ApprovalStore:
             _expire(connection)
             where, values = ("WHERE state = ?", (state,)) if state is not None else ("", ())
             rows = connection.execute(
-                f"SELECT * FROM tickets {where} ORDER BY asked_at LIMIT {MOST_LISTED}",  # noqa: S608 # ours alone
+                f"SELECT * FROM tickets {where} ORDER BY asked_at DESC, rowid DESC LIMIT {MOST_LISTED}",  # noqa: S608 # ours alone
                 values,
             )
             return tuple(map(_ticket, rows))
@@ -141,11 +144,17 @@ class ApprovalStore:
             return _find(connection, ticket)
 
     def approve(self, ticket: str) -> Ticket:
-        """Say yes to a pending ticket. Raises `ApprovalDeniedError` where it was decided before, or is over."""
+        """Say yes to a pending ticket; a second yes changes nothing.
+
+        Raises `ApprovalDeniedError` where it was rejected, used or voided, `ApprovalExpiredError` where it is too late.
+        """
         return self._decide(ticket, "approved", "")
 
     def reject(self, ticket: str, reason: str = "") -> Ticket:
-        """Say no to a pending ticket, or take back a yes that was not used yet."""
+        """Say no to a pending ticket, or take back a yes that was not used yet; a second no changes nothing.
+
+        Raises as `approve` does.
+        """
         return self._decide(ticket, "rejected", clean_line(reason))
 
     def _decide(self, ticket: str, state: TicketState, note: str) -> Ticket:
@@ -153,8 +162,11 @@ class ApprovalStore:
         with self._open() as connection:
             _expire(connection)
             found = _find(connection, ticket)
+            if found.state == state:
+                return found  # whoever presses twice, or comes second, wants what is
+
             if found.state not in before:
-                raise _unusable(found, f"it is {found.state} already")
+                check_usable(found)
 
             connection.execute(
                 "UPDATE tickets SET state = ?, note = ?, decided_at = ? WHERE ticket = ?",
@@ -191,6 +203,10 @@ class ApprovalStore:
             if same is not None:
                 return str(same["ticket"])
 
+            connection.execute(
+                "DELETE FROM tickets WHERE state IN ('rejected', 'expired', 'done', 'void') AND expires_at <= ?",
+                (now - KEPT_SECONDS,),
+            )
             ticket = token_hex(16)
             connection.execute(
                 "INSERT INTO tickets (ticket, state, asked_at, expires_at, server, identity, method, tool, public_name,"

@@ -153,6 +153,65 @@ async def test_a_ticket_expires(server: ScriptedServer, tmp_path: Path) -> None:
     assert "expired" == store.get(ticket).state
 
 
+async def test_a_second_decision_says_what_the_ticket_is(server: ScriptedServer, store: ApprovalStore) -> None:
+    """The same one changes nothing, whoever makes it; another one is refused by what the ticket is by now."""
+    async with opened(server, store) as connection:
+        used, rejected, void = [await asked(connection, {"n": number}) for number in range(3)]
+        assert store.approve(used) == store.approve(used)
+        assert store.reject(rejected, "no") == store.reject(rejected, "again, no")
+        store.approve(void)
+        await connection.resume(used)
+        store.void(void, "pin_changed")
+
+    said = {}
+    for ticket in (used, rejected, void):
+        for decide in (store.approve, store.reject):
+            try:
+                decide(ticket)
+            except ApprovalDeniedError as error:
+                said[ticket, decide.__name__] = (error.code, str(error))
+
+    assert {
+        (used, "approve"): "approval_used",
+        (used, "reject"): "approval_used",
+        (rejected, "approve"): "rejected",
+        (void, "approve"): "approval_void",
+        (void, "reject"): "approval_void",
+    } == {key: code for key, (code, _) in said.items()}
+    assert "delivered" in said[used, "approve"][1]
+    assert "rejected: no" in said[rejected, "approve"][1]
+    assert "no" == store.get(rejected).note
+
+
+async def test_the_newest_tickets_come_first(server: ScriptedServer, store: ApprovalStore) -> None:
+    """What was asked last is what somebody waits for."""
+    async with opened(server, store) as connection:
+        tickets = [await asked(connection, {"n": number}) for number in range(3)]
+
+    assert tickets[::-1] == [ticket.ticket for ticket in store.list()]
+    store.approve(tickets[0])
+    assert tickets[::-1] == [ticket.ticket for ticket in store.list(None)]
+
+
+async def test_old_settled_tickets_are_removed_and_no_other(server: ScriptedServer, store: ApprovalStore) -> None:
+    """Thirty days after their time, by the next question; never one whose outcome is unknown, or that is young."""
+    states = ("rejected", "expired", "done", "void", "spent", "pending", "approved")
+    async with opened(server, store) as connection:
+        old = [await asked(connection, {"old": number}) for number in range(7)]
+        young = [await asked(connection, {"young": number}) for number in range(7)]
+        with sqlite3.connect(store.path) as database:
+            for tickets, age in ((old, 31), (young, 29)):
+                for ticket, state in zip(tickets, states, strict=True):
+                    gone = f"expires_at = expires_at - {(age + 1) * 86_400}"
+                    database.execute(f"UPDATE tickets SET state = ?, {gone} WHERE ticket = ?", (state, ticket))  # ours
+
+        database.close()
+        last = await asked(connection)
+
+    left = {ticket.ticket: ticket.state for ticket in store.list(None)}
+    assert left == {last: "pending", old[4]: "spent"} | dict(zip(young, states[:5] + ("expired",) * 2, strict=True))
+
+
 async def test_an_undecided_or_unknown_ticket_sends_nothing(server: ScriptedServer, store: ApprovalStore) -> None:
     """Pending says so again; a made-up one is unknown."""
     async with opened(server, store) as connection:
