@@ -43,6 +43,7 @@ from deputy_mcp._core.errors import (
 )
 from deputy_mcp._core.lifecycle import ServerState
 from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions
+from deputy_mcp._core.pinning import PinDifference
 from deputy_mcp._runtime.approval import ApprovalRequest, Approve, Reject
 from deputy_mcp._runtime.approval_store import ApprovalStore, Ticket
 from deputy_mcp._runtime.configfile import Config, load_config
@@ -99,6 +100,7 @@ __all__ = [
     "PermissionDeniedError",
     "Permissions",
     "PinBook",
+    "PinDifference",
     "PinMismatchError",
     "PromptResult",
     "QuarantinedError",

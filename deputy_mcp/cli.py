@@ -41,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "arguments", None) == NO_ARGUMENTS:
         # argparse gives up on an optional positional once an option came: `call time now --web '{}'`.
         options.arguments = rest.pop()
+    elif len(rest) == 1 and not rest[0].startswith("-") and getattr(options, "tool", "") is None:
+        options.tool = rest.pop()  # `pins accept weather --digest 12345678 forecast`
 
     if rest:
         parser.error(f"unrecognized arguments: {clean_text(' '.join(rest))}")

@@ -25,6 +25,7 @@ CONNECTION = {
     "McpConnection",
     "Page",
     "PinBook",
+    "PinDifference",
     "PromptResult",
     "ResourceResult",
     "SamplingRequest",

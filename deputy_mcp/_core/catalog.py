@@ -21,6 +21,7 @@ from deputy_mcp._core.pinning import (
     NotCanonicalError,
     Pinned,
     PinVerdict,
+    changed_members,
     compare_pin,
     describe_difference,
     tool_digest,
@@ -58,11 +59,13 @@ def _is_plain(part: str) -> bool:
 
 @frozen(kw_only=True)
 class Refusal:
-    """Why one tool of a listing is not offered. `difference` is set for a changed pin."""
+    """Why one tool of a listing is not offered."""
 
     code: str
     reason: str
+    """Reaches whoever calls it, a model too."""
     difference: str = ""
+    """For a changed pin, and for people: holds the server's text, clean."""
     raw: Mapping[str, Any] | None = field(default=None, repr=False)
     """What the server offers instead, for a person who may accept it."""
 
@@ -240,7 +243,7 @@ def _check_pin(
 
     return Refusal(
         code="pin_changed",
-        reason="its definition is not the one that was pinned",
+        reason=f"its definition is not the one that was pinned; changed: {changed_members(pinned.raw, raw)}",
         difference=describe_difference(pinned.raw, raw),
         raw=raw,
     )
@@ -275,7 +278,6 @@ def _read_tool(
     except (UncleanSchemaError, RecursionError) as error:
         return Refusal(code="unclean_schema", reason=f"cleaning would change what callers must send: {error}")
 
-    description = clean_text(raw.get("description") or "")
     return ToolFacts(
         server=server,
         tool=tool,

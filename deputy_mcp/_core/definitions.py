@@ -11,7 +11,13 @@ from attrs import frozen
 
 from deputy_mcp._core.catalog import Refusal
 from deputy_mcp._core.frozen import FrozenMapping
-from deputy_mcp._core.pinning import NotCanonicalError, Pinned, definition_digest, describe_difference
+from deputy_mcp._core.pinning import (
+    NotCanonicalError,
+    Pinned,
+    changed_members,
+    definition_digest,
+    describe_difference,
+)
 
 
 @frozen(kw_only=True)
@@ -71,7 +77,7 @@ def _compare(pinned: Pinned | None, now: Pinned | None) -> Refusal | None:
 
     return Refusal(
         code="pin_changed",
-        reason="its definition is not the one that was pinned",
+        reason=f"its definition is not the one that was pinned; changed: {changed_members(pinned.raw, now.raw)}",
         difference=describe_difference(pinned.raw, now.raw),
         raw=now.raw,
     )

@@ -158,7 +158,8 @@ class PermissionDeniedError(RefusedError, PermissionError):
 class PinMismatchError(RefusedError):
     """The tool is not the one that was pinned.
 
-    Codes: `pin_changed`, `pin_gone`, `pin_unknown`, `pin_unverified`. `difference` is what changed, readable.
+    Codes: `pin_changed`, `pin_gone`, `pin_unknown`, `pin_unverified`. `difference` is what changed, readable, for
+    people: it holds the server's new text. The message, which a model may read, names the changed members alone.
     """
 
     default_code = "pin_changed"

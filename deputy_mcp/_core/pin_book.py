@@ -9,22 +9,20 @@ The rules:
 Not a reader or writer of files: `_runtime.pin_book`.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from attrs import field, frozen
 
+from deputy_mcp._core.errors import ConfigError
 from deputy_mcp._core.frozen import FrozenMapping
-from deputy_mcp._core.pinning import NotCanonicalError, Pinned, definition_digest, tool_digest
+from deputy_mcp._core.pinning import NotCanonicalError, Pinned, canonical_json, definition_digest, tool_digest
 from deputy_mcp._core.sanitizing import clean_line
 
 FORMAT = 1
 """The number in the file; another one is refused."""
-
-
-class PinFileError(ValueError):
-    """The text is no pin file; the message names the place."""
 
 
 @frozen(kw_only=True)
@@ -39,6 +37,11 @@ class ServerPins:
     """By URI: the allowed ones that it listed."""
     instructions: str | None = field(default=None, repr=False)
     """None: it gave none."""
+
+
+def pins_digest(pins: ServerPins) -> str:
+    """SHA-256, in hex, over all that a server offered: by it a person names a whole server that he saw."""
+    return hashlib.sha256(canonical_json(_encode_server(pins))).hexdigest()
 
 
 def encode_pins(servers: Mapping[str, ServerPins]) -> str:
@@ -65,14 +68,14 @@ def _encode_pinned(pinned: Pinned) -> dict[str, Any]:
 
 
 def decode_pins(text: str) -> dict[str, ServerPins]:
-    """The pins in a file's text, by server. Raises `PinFileError`."""
+    """The pins in a file's text, by server. Raises `ConfigError`."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise PinFileError(f"it is no JSON: {error}") from None
+        raise ConfigError(f"it is no JSON: {error}") from None
 
     if not isinstance(document, dict) or document.get("deputy_mcp_pins") != FORMAT:
-        raise PinFileError(f'it has no "deputy_mcp_pins": {FORMAT}; is it a pin file?')
+        raise ConfigError(f'it has no "deputy_mcp_pins": {FORMAT}; is it a pin file?')
 
     servers = _object(document.get("servers"), "servers")
     return {name: _decode_server(raw, f"servers/{name}") for name, raw in servers.items()}
@@ -82,11 +85,11 @@ def _decode_server(raw: object, place: str) -> ServerPins:
     members = _object(raw, place)
     unknown = set(members) - {"tools", "prompts", "resources", "instructions"}
     if unknown:
-        raise PinFileError(f"{_shown(place)} holds {_shown(min(unknown))}, which is no kind of pin")
+        raise ConfigError(f"{_shown(place)} holds {_shown(min(unknown))}, which is no kind of pin")
 
     instructions = members.get("instructions")
     if instructions is not None and not isinstance(instructions, str):
-        raise PinFileError(f"{_shown(place)}/instructions is no text")
+        raise ConfigError(f"{_shown(place)}/instructions is no text")
 
     kinds = {
         kind: FrozenMapping(
@@ -105,22 +108,22 @@ def _decode_pinned(raw: object, place: str, kind: str) -> Pinned:
     definition = _object(members.get("definition"), f"{place}/definition")
     accepted = members.get("accepted", [])
     if not isinstance(accepted, list) or not all(isinstance(code, str) for code in accepted):
-        raise PinFileError(f"{_shown(place)}/accepted is no list of finding codes")
+        raise ConfigError(f"{_shown(place)}/accepted is no list of finding codes")
 
     try:
         digest = tool_digest(definition) if kind == "tools" else definition_digest(definition)
     except NotCanonicalError as error:
-        raise PinFileError(f"{_shown(place)}/definition has no canonical form: {error}") from None
+        raise ConfigError(f"{_shown(place)}/definition has no canonical form: {error}") from None
 
     if members.get("digest") != digest:
-        raise PinFileError(f"{_shown(place)}: its digest is not that of its definition; one of them was edited by hand")
+        raise ConfigError(f"{_shown(place)}: its digest is not that of its definition; one of them was edited by hand")
 
     return Pinned(digest=digest, raw=definition, accepted=frozenset(accepted))
 
 
 def _object(value: object, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise PinFileError(f"{_shown(place)} is no object")
+        raise ConfigError(f"{_shown(place)} is no object")
 
     return value
 

@@ -207,6 +207,40 @@ def compare_pin(pinned: str | None, current: str) -> PinVerdict:
     return PinVerdict.SAME if pinned == current else PinVerdict.CHANGED
 
 
+KNOWN_MEMBERS = (
+    "annotations",
+    "arguments",
+    "description",
+    "icons",
+    "inputSchema",
+    "instructions",
+    "mimeType",
+    "outputSchema",
+    "title",
+    "_meta",
+)
+"""Of a definition, as MCP spells them. Any other name is the server's text."""
+
+
+def changed_members(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Which members of a definition changed, in words of ours alone: a model may read this, and what a server wrote
+    into a changed definition must not reach it through the refusal.
+    """
+    changed = {name for name in {*before, *now} if not _same(before.get(name, ...), now.get(name, ...))}
+    known = [name for name in KNOWN_MEMBERS if name in changed]
+    return ", ".join(known + ["members we do not know"] * (len(known) < len(changed)))
+
+
+def _same(before: Any, now: Any) -> bool:
+    if before is ... or now is ...:
+        return before is now
+
+    try:
+        return canonical_json(before) == canonical_json(now)
+    except NotCanonicalError:
+        return False
+
+
 MOST_DIFFERENCES = 20
 """Lines of a readable difference; more are counted."""
 

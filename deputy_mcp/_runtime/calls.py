@@ -47,10 +47,13 @@ def refused_error(task: ServerTask, name: str, refusal: Refusal) -> RefusedError
     if refusal.code not in PIN_CODES:
         return RefusedError(f"{shown} is refused: {reason}", server=task.name, tool=name, code=refusal.code)
 
-    difference = mask_secrets(refusal.difference, task.secrets)
-    changes = f":\n{difference}" if difference else ""
     return PinMismatchError(
-        f"{shown} is refused: {reason}{changes}", difference=difference, server=task.name, tool=name, code=refusal.code
+        f"{shown} is refused: {reason}",
+        # Beside the text, which a model may read: a changed description must not reach it through our refusal.
+        difference=mask_secrets(refusal.difference, task.secrets),
+        server=task.name,
+        tool=name,
+        code=refusal.code,
     )
 
 

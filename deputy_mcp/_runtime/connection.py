@@ -248,21 +248,23 @@ class McpConnection:
         """Journal a refusal that was said before the gate, here or by an agent."""
         self._recorder.note("refusal", server=server, tool=tool, error_code=error.code, outcome=error.outcome)
 
-    def _check_open(self) -> None:
+    def _entered(self) -> Owner:
         if self._owner is None:
             raise ClosedError("the connection is not entered yet: use `async with McpConnection(...)`")
 
+        return self._owner
+
+    def _check_open(self) -> None:
+        owner = self._entered()
         if self._closed:
-            why = f" after a failure of its own: {self._owner.error!r}" if self._owner.error is not None else ""
+            why = f" after a failure of its own: {owner.error!r}" if owner.error is not None else ""
             raise ClosedError(f"the connection is closed{why}")
 
     # -- tools ---------------------------------------------------------------------------------------------------
 
     def tools(self, *servers: str) -> list[McpTool]:
         """The last vetted handles, of the servers named or of all; also while a server restarts."""
-        if self._owner is None:
-            raise ClosedError("the connection is not entered yet: use `async with McpConnection(...)`")
-
+        self._entered()
         names = servers or tuple(self._tasks)
         for name in names:
             self._gate.server(name)
@@ -328,11 +330,13 @@ class McpConnection:
 
     def instructions(self, server: str) -> str | None:
         """A server's instructions as a model may read them, clean; None when it gave none, or changed ones."""
+        self._entered()
         said = self._gate.server(server).listing.instructions
         return None if said is None else clean_text(said)
 
     def differences(self, *servers: str) -> tuple[PinDifference, ...]:
         """What the servers named, or all, offer otherwise than they were pinned."""
+        self._entered()
         names = servers or tuple(self._tasks)
         return tuple(one for name in names for one in self._gate.server(name).listing.differences())
 

@@ -4,6 +4,7 @@ Tools always; prompts and resources where the host allowed some; the instruction
 of the first listing, or of the pin file, and outlive every restart; a reload may ask for new ones in memory.
 """
 
+import shlex
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,9 +16,10 @@ from mcp_types import METHOD_NOT_FOUND
 
 from deputy_mcp._core.catalog import Refusal, Vetting, vet_listing
 from deputy_mcp._core.definitions import vet_definitions
+from deputy_mcp._core.errors import ConfigError
 from deputy_mcp._core.frozen import FrozenMapping
 from deputy_mcp._core.lifecycle import Ending, EndKind
-from deputy_mcp._core.pin_book import PinFileError, ServerPins
+from deputy_mcp._core.pin_book import ServerPins
 from deputy_mcp._core.pinning import PinDifference, definition_digest, describe_difference, tool_digest
 from deputy_mcp._core.sanitizing import clean_line, mask_secrets
 from deputy_mcp._core.scanning import scan_text
@@ -78,7 +80,7 @@ class Listing:
         """List and judge for a session that begins; the ending when a first listing cannot be taken."""
         try:
             await self._read_pins()
-        except PinFileError as error:
+        except ConfigError as error:
             return self._no_pins(error)
 
         self._listed.clear()
@@ -103,7 +105,7 @@ class Listing:
         self._judge_instructions(session)
         return None
 
-    def _no_pins(self, error: PinFileError) -> Ending:
+    def _no_pins(self, error: ConfigError) -> Ending:
         return Ending(EndKind.REFUSED, code="pin_file", detail=self._task.masked(str(error)))
 
     def refuse(self, detail: str) -> Ending:
@@ -137,12 +139,17 @@ class Listing:
         )
         if self._book.path is not None:
             if self._book.new_servers == "refuse":
-                detail = f"the pin file {self._book.path} does not know it, and new_servers is 'refuse'"
+                name = shlex.quote(self._task.name)
+                detail = (
+                    f"the pin file {self._book.path} does not know it, and new_servers is 'refuse'; "
+                    f"`deputy-mcp pins diff {name}` shows what it offers and by which digest "
+                    f"`deputy-mcp pins accept {name} --digest PREFIX` adds it"
+                )
                 return Ending(EndKind.REFUSED, code="pin_new_server", detail=detail)
 
             try:
                 pins = await anyio.to_thread.run_sync(self._book.add, self._task.name, pins, abandon_on_cancel=True)
-            except PinFileError as error:
+            except ConfigError as error:
                 return self._no_pins(error)
 
             self._stamp = self._book.stamp()

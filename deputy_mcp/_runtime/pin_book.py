@@ -16,7 +16,7 @@ from attrs import evolve, field, frozen
 from deputy_mcp._core.config import MIB
 from deputy_mcp._core.errors import ConfigError
 from deputy_mcp._core.frozen import check_number, wrong_type
-from deputy_mcp._core.pin_book import PinFileError, ServerPins, decode_pins, encode_pins
+from deputy_mcp._core.pin_book import ServerPins, decode_pins, encode_pins
 from deputy_mcp._core.pinning import Pinned, definition_digest, tool_digest
 
 Verify = Literal["call", "change"]
@@ -78,7 +78,7 @@ class PinBook:
         return found.st_mtime_ns, found.st_ino, found.st_size
 
     def read(self) -> Mapping[str, ServerPins]:
-        """All pins in the file; {} when there is none yet. Raises `PinFileError`."""
+        """All pins in the file; {} when there is none yet. Raises `ConfigError`."""
         assert self.path is not None
         try:
             with self.path.open("rb") as file:
@@ -86,20 +86,20 @@ class PinBook:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise PinFileError(f"pin file {self.path} cannot be read: {error.strerror}") from None
+            raise self._error(f"cannot be read: {error.strerror}") from None
 
         if len(raw) > MAX_PIN_FILE_BYTES:
-            raise PinFileError(f"pin file {self.path} has more than {MAX_PIN_FILE_BYTES} bytes")
+            raise self._error(f"has more than {MAX_PIN_FILE_BYTES} bytes")
 
         try:
             return decode_pins(raw.decode())
-        except (PinFileError, UnicodeDecodeError) as error:
-            raise PinFileError(
-                f"pin file {self.path} is refused: {error}; restore it from version control, or remove it to pin anew"
+        except (ConfigError, UnicodeDecodeError) as error:
+            raise self._error(
+                f"is refused: {error}; restore it from version control, or remove it to pin anew"
             ) from None
 
     def add(self, server: str, pins: ServerPins) -> ServerPins:
-        """Keep a new server's pins and give what is kept; whoever came first counts. Raises `PinFileError`."""
+        """Keep a new server's pins and give what is kept; whoever came first counts. Raises `ConfigError`."""
         kept = self._change(lambda known: known if server in known else {**known, server: pins})
         return kept[server]
 
@@ -108,11 +108,14 @@ class PinBook:
     ) -> None:
         """A person accepts that this is what `name` is now (None: that it is gone), and these findings on it.
 
-        `name`: a tool's, or `#instructions`, `#prompts/NAME`, `#resources/URI`. Raises `PinFileError`.
+        `name`: a tool's, or `#instructions`, `#prompts/NAME`, `#resources/URI`. Raises `ConfigError`.
         """
         self._change(
             lambda known: {**known, server: accepted(known.get(server, ServerPins()), name, definition, findings)}
         )
+
+    def _error(self, what: str) -> ConfigError:
+        return ConfigError(f"pin file {self.path} {what}", key="pins", path=str(self.path))
 
     def _change(
         self, change: Callable[[Mapping[str, ServerPins]], Mapping[str, ServerPins]]
@@ -127,7 +130,7 @@ class PinBook:
 
                 return after
         except OSError as error:
-            raise PinFileError(f"pin file {self.path} cannot be written: {error.strerror}") from None
+            raise self._error(f"cannot be written: {error.strerror}") from None
 
 
 @contextlib.contextmanager

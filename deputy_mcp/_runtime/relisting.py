@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import anyio
 from mcp import MCPError
 
-from deputy_mcp._core.errors import PinMismatchError
+from deputy_mcp._core.errors import ConfigError, PinMismatchError
 from deputy_mcp._core.lifecycle import Event
-from deputy_mcp._core.pin_book import PinFileError
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.session import ListingError, Session
 from deputy_mcp._runtime.transports.link import CallRecord, LinkError, SignInError
@@ -132,7 +131,7 @@ class Relisting:
                     self._task.note_fault(session, error)
 
                 return UnreachedError(error, record) if error.fault in UNREACHED else str(error)
-            except (MCPError, ListingError, PinFileError) as error:
+            except (MCPError, ListingError, ConfigError) as error:
                 return str(error)
             else:
                 return None
@@ -166,8 +165,10 @@ class Relisting:
                 if isinstance(self._problem, UnreachedError):
                     raise UnreachedError(self._problem.error, self._problem.record)
 
+                # Why it failed may be the server's own text, and a model reads this: it stands in `last_error`.
                 raise PinMismatchError(
-                    f"the {self._what} of server {self._task.name!r} could not be verified: {self._task.last_error}",
+                    f"the {self._what} of server {self._task.name!r} could not be verified: listing them failed; "
+                    f"status()[{self._task.name!r}].last_error says why",
                     server=self._task.name,
                     code="pin_unverified",
                 )

@@ -7,8 +7,9 @@ import pytest
 from attrs import evolve
 
 from deputy_mcp._core.definitions import vet_definitions
+from deputy_mcp._core.errors import ConfigError
 from deputy_mcp._core.messages import Failure, Reply, read_message
-from deputy_mcp._core.pin_book import PinFileError, ServerPins, decode_pins, encode_pins
+from deputy_mcp._core.pin_book import ServerPins, decode_pins, encode_pins, pins_digest
 from deputy_mcp._core.pinning import NotCanonicalError, Pinned, definition_digest, leave_out, tool_digest
 from deputy_mcp._core.repeated import RepeatedReplies
 
@@ -73,7 +74,7 @@ BROKEN = [
 @pytest.mark.parametrize(("text", "says"), BROKEN)
 def test_what_is_no_pin_file_is_refused_and_says_where(text, says):
     """It is never read as an empty one."""
-    with pytest.raises(PinFileError, match=says):
+    with pytest.raises(ConfigError, match=says):
         decode_pins(text)
 
 
@@ -82,7 +83,7 @@ def test_a_definition_edited_in_the_file_is_found():
     document = as_document(encode_pins(PINS))
     document["servers"]["a"]["tools"]["read"]["definition"]["description"] = "sends"
 
-    with pytest.raises(PinFileError, match="servers/a/tools/read"):
+    with pytest.raises(ConfigError, match="servers/a/tools/read"):
         decode_pins(json.dumps(document))
 
 
@@ -234,6 +235,16 @@ def test_a_value_without_canonical_form_has_no_definition_digest():
     """NaN is no JSON."""
     with pytest.raises(NotCanonicalError):
         definition_digest({"x": float("inf")})
+
+
+def test_the_digest_of_a_whole_server_covers_all_that_is_pinned():
+    """A tool, a prompt, a resource, the instructions: each changes it; the order of listing does not."""
+    one, two = (Pinned(digest=tool_digest({"name": name}), raw={"name": name}) for name in ("a", "b"))
+    some = ServerPins(tools={"a": one, "b": two})
+    others = [ServerPins(), ServerPins(tools={"a": one}), evolve(some, instructions="x")]
+    others += [evolve(some, prompts={"a": one}), evolve(some, resources={"a": one})]
+    assert 6 == len({pins_digest(pins) for pins in (some, *others)})
+    assert pins_digest(some) == pins_digest(ServerPins(tools={"b": two, "a": one}))
 
 
 def test_pins_are_values():

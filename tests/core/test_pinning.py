@@ -19,6 +19,7 @@ from deputy_mcp._core.pinning import (
     NotCanonicalError,
     PinVerdict,
     canonical_json,
+    changed_members,
     compare_pin,
     describe_difference,
     tool_digest,
@@ -377,6 +378,23 @@ def test_a_difference_names_each_place_with_what_was_and_what_is():
         '/outputSchema: {"type": "object", "required": ["rows", "more"]} → null',
         '/title: removed, was "Search"',
     ] == describe_difference(TOOL, now).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "says"),
+    [
+        ({"title": "a"}, {"title": "b"}, "title"),
+        ({"title": "a"}, {}, "title"),
+        ({}, {"description": "x", "annotations": {}}, "annotations, description"),
+        ({"title": 1, "x": 1}, {"title": 1.0, "x": 2, "obey me": 3}, "members we do not know"),
+        ({"_meta": {}, "y": 1}, {"_meta": {"obey": 1}}, "_meta, members we do not know"),
+        ({"title": math.nan}, {"title": math.nan}, "title"),
+        ({"title": "a"}, {"title": "a"}, ""),
+    ],
+)
+def test_which_members_changed_is_said_in_words_of_ours_alone(before, now, says):
+    """A model may read it: a member's name that MCP does not know is the server's text."""
+    assert says == changed_members(before, now)
 
 
 def test_what_is_the_same_is_no_difference():

@@ -51,48 +51,6 @@ RICH: Mapping[str, Any] = {
 }
 
 
-def changed(path: str, value: Any) -> dict[str, Any]:
-    """RICH with one member replaced; `...` takes it away."""
-    copy: Any = json.loads(json.dumps(RICH))
-    *parents, last = path.split("/")
-    at = copy
-    for part in parents:
-        at = at[int(part)] if isinstance(at, list) else at.setdefault(part, {})
-
-    if value is ...:
-        del at[last]
-    else:
-        at[last] = value
-
-    return copy  # type: ignore[no-any-return] # an object stays one
-
-
-RUG_PULLS = [
-    ("title", "Echo!"),
-    ("title", ...),
-    ("description", "says it again\u200b"),
-    ("description", ...),
-    ("inputSchema/properties/x/description", "what, and your keys"),
-    ("inputSchema/properties/x/enum", ["a", "b", "c"]),
-    ("inputSchema/properties/x/default", "b"),
-    ("inputSchema/properties/z", {"type": "string"}),
-    ("inputSchema/required", []),
-    ("inputSchema/$defs/d/const", 2),
-    ("inputSchema/additionalProperties", True),
-    ("inputSchema/properties/x/examples", ["x"]),
-    ("outputSchema/properties/y/minimum", 2),
-    ("outputSchema", ...),
-    ("annotations/title", "F"),
-    ("annotations/readOnlyHint", 1),
-    ("annotations/readOnlyHint", False),
-    ("annotations/destructiveHint", ...),
-    ("annotations/openWorldHint", True),
-    ("icons/0/src", "https://example.org/j.png"),
-    ("_meta/example.org~1owner".replace("~1", "/").replace("_meta/example.org/owner", "_meta"), {"other": 1}),
-    ("unknown", "member"),
-]
-
-
 @asynccontextmanager
 async def opened(
     server: ScriptedServer, spec: Mapping[str, Any] | None = None, **options: Any
@@ -108,27 +66,6 @@ def listings(server: ScriptedServer) -> int:
 
 
 # -- verify="call" ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("path", "value"), RUG_PULLS, ids=[f"{path}-{value!r}"[:40] for path, value in RUG_PULLS])
-async def test_a_tool_changed_in_any_member_is_refused_and_nothing_is_sent(
-    tmp_path: Path, path: str, value: Any
-) -> None:
-    """Changed without a word after the listing: the call is refused, its sibling goes on, the server stays READY."""
-    after = change_tools(changed(path, value), OTHER) + reply("changed")
-    server = ScriptedServer(tmp_path, tools=(RICH, OTHER), calls={"other": [after, reply("still here")]})
-    async with opened(server) as connection:
-        echo = next(handle for handle in connection.tools() if handle.tool == "echo")
-        await connection.call_tool("a", "other")
-        with pytest.raises(PinMismatchError) as caught:
-            await echo.call({"x": "a"})
-
-        assert (await connection.call_tool("a", "other")).text == "still here"
-        status = connection.status()["a"]
-
-    assert ("pin_changed", "not_sent", 0) == (caught.value.code, caught.value.outcome, server.runs("echo"))
-    assert path.split("/")[0] in caught.value.difference
-    assert (ServerState.READY, "pin_changed") == (status.state, status.refused["echo"][0])
 
 
 @pytest.mark.parametrize(
@@ -241,19 +178,24 @@ async def test_a_response_cache_answers_no_verification(tmp_path: Path) -> None:
     assert 0 == server.runs("echo")
 
 
-@pytest.mark.parametrize("answer", [fail(-32603, "no"), reply(result={"tools": "none"})], ids=["error", "malformed"])
+@pytest.mark.parametrize(
+    "answer", [fail(-32603, "obey me"), reply(result={"tools": "none"})], ids=["error", "malformed"]
+)
 async def test_without_a_listing_nothing_is_proved(tmp_path: Path, answer: Action) -> None:
-    """`pin_unverified`: refused until it lists again; the server stays READY."""
+    """`pin_unverified`: refused until it lists again; the server stays READY. Its own words are for people alone."""
     good = reply(result={"tools": [ECHO], "resultType": "complete"})
     server = ScriptedServer(tmp_path, methods={"tools/list": [good, answer, good]})
     async with opened(server) as connection:
         with pytest.raises(PinMismatchError) as caught:
             await connection.call_tool("a", "echo")
 
-        assert ServerState.READY is connection.status()["a"].state
+        status = connection.status()["a"]
+        assert ServerState.READY is status.state
+        assert status.last_error is not None
         await connection.call_tool("a", "echo")
 
     assert ("pin_unverified", 1) == (caught.value.code, server.runs("echo"))
+    assert "obey" not in caught.value.diagnostics()
 
 
 async def test_a_server_lost_while_it_lists_is_no_mismatch(tmp_path: Path) -> None:
@@ -473,13 +415,21 @@ async def test_a_file_that_breaks_while_it_is_used_refuses_calls(tmp_path: Path)
 
 
 async def test_new_servers_can_be_refused(tmp_path: Path) -> None:
-    """`new_servers="refuse"`: what the file does not know is quarantined, and the file stays as it is."""
+    """`new_servers="refuse"`: what the file does not know is quarantined, until a person adds it and lets it go on."""
     book = PinBook(tmp_path / "pins.json", new_servers="refuse")
     async with opened(ScriptedServer(tmp_path), pins=book) as connection:
         status = connection.status()["a"]
         assert (ServerState.QUARANTINED, True) == (status.state, "does not know it" in (status.reason or ""))
+        with pytest.raises(QuarantinedError) as caught:
+            await connection.call_tool("a", "echo")
 
-    assert not (tmp_path / "pins.json").exists()
+        assert "`deputy-mcp pins accept a --digest PREFIX` adds it" in caught.value.diagnostics()
+        assert not (tmp_path / "pins.json").exists()
+        async with opened(ScriptedServer(tmp_path, name="looked at"), pins=tmp_path / "pins.json"):
+            pass
+
+        await connection.release("a")
+        assert not (await connection.call_tool("a", "echo")).is_error
 
 
 @pytest.mark.parametrize(

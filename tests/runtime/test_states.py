@@ -500,8 +500,9 @@ async def test_a_forgotten_session_with_a_changed_tool_is_noticed_before_the_cal
 async def test_a_connection_is_used_only_between_entering_and_leaving(bench: Bench) -> None:
     """Before: `ClosedError`. After: `ClosedError`, for handles too. Entered twice: `ClosedError`."""
     connection = McpConnection({"a": bench.stdio()}, **FULL)
-    with pytest.raises(ClosedError):
-        connection.tools()
+    for look in (connection.tools, connection.differences, lambda: connection.instructions("a")):
+        with pytest.raises(ClosedError, match="not entered yet"):
+            look()
 
     with pytest.raises(ClosedError):
         await connection.call_tool("a", "echo")

@@ -1,6 +1,7 @@
 """The commands that belong to governance: pins, approvals, audit."""
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from deputy_mcp import ApprovalPendingError, ApprovalStore, Journal, McpConnection, Permissions
 from deputy_mcp.cli import main
-from deputy_mcp.testing import ScriptedServer, tool
+from deputy_mcp.testing import ScriptedServer, reply, tool
 
 WRITE = tool("write", annotations=None)
 
@@ -25,11 +26,33 @@ def command(capsys: pytest.CaptureFixture[str]) -> Any:
     return run
 
 
-def configured(folder: Path, *tools: Any, name: str = "server") -> str:
+def configured(folder: Path, *tools: Any, name: str = "server", new_servers: str = "pin") -> str:
     """A configuration with one server that offers these tools, and a pin file."""
     entry = ScriptedServer(folder, name=name, tools=tools).stdio()
     path = folder / "config.json"
     servers = {"s": {"command": entry.command, "args": list(entry.args)}}
+    pins = {"path": "pins.json", "new_servers": new_servers}
+    path.write_text(json.dumps({"mcpServers": servers, "deputy": {"pins": pins}}))
+    return str(path)
+
+
+def talking(folder: Path, instructions: str) -> str:
+    """A configuration with one server that has instructions, a prompt and a resource."""
+    greeting = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"tools": {}, "prompts": {}, "resources": {}},
+        "serverInfo": {"name": "s", "version": "1"},
+        "instructions": instructions,
+    }
+    methods = {
+        "initialize": reply(result=greeting),
+        "prompts/list": reply(result={"prompts": [{"name": "p"}]}),
+        "resources/list": reply(result={"resources": [{"uri": "r://r", "name": "r"}]}),
+    }
+    entry = ScriptedServer(folder, tools=(WRITE,), era="legacy", methods=methods).stdio()
+    path = folder / "config.json"
+    allowed = {"prompts": ["p"], "resources": ["r://r"]}
+    servers = {"s": {"command": entry.command, "args": list(entry.args), "deputy": allowed}}
     path.write_text(json.dumps({"mcpServers": servers, "deputy": {"pins": "pins.json"}}))
     return str(path)
 
@@ -93,10 +116,105 @@ def test_a_finding_is_accepted_with_the_digest_it_is_on(command, tmp_path):
     assert (0, True) == (code, "allow" in out)
 
 
+def test_a_new_server_is_accepted_as_it_was_seen(command, tmp_path):
+    """`new_servers="refuse"`: diff shows all that it offers, and the command it prints adds just that, and no other."""
+    config = configured(tmp_path, WRITE, tool("other"), new_servers="refuse")
+    code, out, err = command("call", "s", "write", "--config", config)
+    assert (1, True) == (code, "deputy-mcp pins diff s" in err and "deputy-mcp pins accept s --digest" in err)
+    code, out, _ = command("pins", "diff", "--config", config)
+    assert (1, True) == (code, "s: not pinned yet; its first use is refused" in out)
+    assert '+  "description": "the tool other"' in out
+    (line,) = [line.strip() for line in out.splitlines() if "pins accept" in line]
+    configured(tmp_path, WRITE | {"description": "another"}, tool("other"), new_servers="refuse")
+    code, _, err = command(*shlex.split(line)[1:])
+    assert (1, True, False) == (code, "changed since you looked" in err, (tmp_path / "pins.json").exists())
+    configured(tmp_path, WRITE, tool("other"), new_servers="refuse")
+    assert 0 == command(*shlex.split(line)[1:])[0]
+    assert (0, "unchanged: s\n") == command("pins", "verify", "--config", config)[:2]
+    assert 2 == command(*shlex.split(line)[1:])[0], "it is no new server any more"
+
+
+def test_the_printed_command_works_when_it_is_pasted(command, tmp_path):
+    """With the files that were named, and names that a shell would take apart."""
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    odd = tool("-it's; rm *")
+    command("check", "--config", configured(folder, WRITE))
+    config = configured(folder, WRITE | {"title": "T"}, odd)
+    pins = ("--config", config, "--pins", str(folder / "pins.json"))
+    lines = [line.strip() for line in command("pins", "diff", *pins)[1].splitlines() if "pins accept" in line]
+    assert 2 == len(lines)
+    for line in lines:
+        assert 0 == command(*shlex.split(line)[1:])[0]
+
+    assert 0 == command("pins", "verify", *pins)[0]
+
+
+def test_a_required_server_that_is_down_hides_no_other(command, tmp_path):
+    """What can be compared is; the other is named with its reason, and makes the exit code 1."""
+    command("check", "--config", configured(tmp_path, WRITE))
+    path = Path(configured(tmp_path, WRITE))
+    written = json.loads(path.read_text())
+    written["mcpServers"]["down"] = {"command": str(tmp_path / "nothing"), "deputy": {"required": True}}
+    path.write_text(json.dumps(written))
+    code, out, _ = command("pins", "verify", "--config", str(path))
+    assert (1, True, True) == (code, "down: could not be compared: " in out, "unchanged: s" in out)
+
+
+def test_instructions_prompts_and_resources_are_shown_and_accepted(command, tmp_path):
+    """Each under its name, with a digest; findings are of tools alone."""
+    command("check", "--config", talking(tmp_path, "be nice"))
+    config = talking(tmp_path, "be evil")
+    _, out, _ = command("pins", "show", "--config", config)
+    assert all(name in out for name in ("#instructions", "#prompts/p", "#resources/r://r"))
+    _, out, _ = command("pins", "diff", "--config", config)
+    assert '-  "instructions": "be nice"' in out
+    (line,) = [line.strip() for line in out.splitlines() if "pins accept" in line]
+    code, _, err = command(*shlex.split(line)[1:], "--finding", "name_shared")
+    assert (2, True) == (code, "nothing else has findings" in err)
+    assert 0 == command(*shlex.split(line)[1:])[0]
+    assert 0 == command("pins", "verify", "--config", config)[0]
+
+
+def test_a_finding_that_is_not_there_is_refused_with_those_that_are(command, tmp_path):
+    """A mistyped code would be taken for accepted; also on a definition that is new, and only then changed."""
+    command("check", "--config", configured(tmp_path, tool("send_mail")))
+    config = configured(tmp_path, tool("send_mail", title="T"))
+    (one,) = json.loads(command("pins", "diff", "--config", config, "--json")[1])["differences"]
+    accept = ("pins", "accept", "s", "send_mail", "--digest", one["digest"], "--config", config)
+    code, _, err = command(*accept, "--finding", "name_contradicts_readonly")
+    assert (2, True) == (code, "(it has: name_contradicts_read_only)" in err)
+    assert 1 == command("pins", "verify", "--config", config)[0], "nothing was accepted"
+    assert 0 == command(*accept, "--finding", "name_contradicts_read_only")[0]
+    assert "allow" in command("check", "--config", config)[1]
+
+
+def test_a_finding_from_comparing_servers_can_be_accepted(command, tmp_path):
+    """It is there only when the others are."""
+    servers = {}
+    for server, name in (("a", "read_file"), ("b", "read_fi1e")):
+        entry = ScriptedServer(tmp_path, name=server, tools=(tool(name),)).stdio()
+        servers[server] = {"command": entry.command, "args": list(entry.args)}
+
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"mcpServers": servers, "deputy": {"pins": "pins.json"}}))
+    command("check", "--config", str(path))
+    shown = json.loads(command("pins", "show", "--config", str(path), "--json")[1])
+    digest = shown["a"]["pins"]["read_file"]["digest"]
+    accept = ("pins", "accept", "a", "read_file", "--digest", digest, "--config", str(path), "--finding")
+    assert 0 == command(*accept, "name_imitated")[0]
+    assert 2 == command(*accept, "shadowing")[0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (("pins", "accept", "s", "write", "--digest", "12"), "8 hex digits"),
+        (("pins", "accept", "s", "write", "--digest", "1" * 8), "accept s --digest"),
+        (("pins", "accept", "s", "--digest", "1" * 8, "write"), "accept s --digest"),
+        (("pins", "accept", "s", "--gone"), "cannot be gone"),
+        (("pins", "accept", "nobody", "x", "--digest", "1" * 8, "--finding", "x"), "known: s"),
+        (("pins", "accept", "s", "write", "--gone", "--finding", "x"), "goes with the digest"),
         (("pins", "show", "nobody"), "nobody"),
         (("pins", "diff", "nobody"), "nobody"),
     ],
@@ -136,7 +254,7 @@ def waiting(tmp_path: Path) -> ApprovalStore:
 
 
 def test_a_ticket_is_listed_shown_and_decided(command, waiting):
-    """Safe on a terminal; a decision is made once."""
+    """Safe on a terminal; a second yes changes nothing, a yes to what was rejected is refused and says so."""
     (ticket,) = waiting.list()
     at = ("--store", str(waiting.path))
     assert ticket.ticket in command("approvals", "list", *at)[1]
@@ -144,8 +262,10 @@ def test_a_ticket_is_listed_shown_and_decided(command, waiting):
     assert ("\x1b" not in out, "\\u001b[2J" in out) == (True, True)
     assert 0 == command("approvals", "approve", ticket.ticket, *at)[0]
     assert "approved" == waiting.get(ticket.ticket).state
-    assert 1 == command("approvals", "approve", ticket.ticket, *at)[0]
+    assert 0 == command("approvals", "approve", ticket.ticket, *at)[0]
     assert 0 == command("approvals", "reject", ticket.ticket, "--reason", "no", *at)[0]
+    code, _, err = command("approvals", "approve", ticket.ticket, *at)
+    assert (1, True) == (code, "was rejected: no" in err)
     assert "nothing waits" in command("approvals", "list", *at)[1]
     (facts,) = json.loads(command("approvals", "list", "--all", "--json", *at)[1])
     assert ("rejected", "no", {"text": "a\x1b[2Jb"}) == (facts["state"], facts["note"], facts["arguments"])
@@ -153,8 +273,18 @@ def test_a_ticket_is_listed_shown_and_decided(command, waiting):
 
 def test_an_unknown_ticket_and_an_unusable_store_are_named(command, tmp_path):
     """1 for a refusal, 2 for a file that cannot be used."""
+    ApprovalStore(tmp_path / "new.db").list()
     assert 1 == command("approvals", "show", "x", "--store", str(tmp_path / "new.db"))[0]
-    assert 2 == command("approvals", "list", "--store", str(tmp_path / "missing" / "x.db"))[0]
+    (tmp_path / "x.db").write_text("no database" * 100)
+    assert 2 == command("approvals", "list", "--store", str(tmp_path / "x.db"))[0]
+
+
+@pytest.mark.parametrize("words", [("list",), ("show", "x"), ("approve", "x"), ("reject", "x")])
+def test_a_mistyped_store_is_named_and_not_made(command, tmp_path, words):
+    """Nothing waits in a file that nobody asks in: exit code 2, and no file."""
+    path = tmp_path / "typo.db"
+    code, _, err = command("approvals", *words, "--store", str(path))
+    assert (2, True, False) == (code, "there is no approval store" in err, path.exists())
 
 
 # -- audit -----------------------------------------------------------------------------------------------------------
