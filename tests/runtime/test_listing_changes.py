@@ -253,7 +253,8 @@ async def test_while_a_listing_cannot_be_had_its_tools_are_not_called(shop: Shop
         await connection.call_tool("a", "echo", {"value": 1})
 
     assert "pin_unverified" == caught.value.code
-    assert "being edited" in str(caught.value)
+    assert "being edited" not in str(caught.value)
+    assert "being edited" in (connection.status()["a"].last_error or "")
     assert ServerState.READY is connection.status()["a"].state
     shop.offer(ECHO, PID)
     with anyio.fail_after(10):
