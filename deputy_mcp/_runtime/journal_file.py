@@ -250,13 +250,15 @@ class JournalFile:
             return verdict, b"", size
 
         size -= verdict.torn_bytes
-        with open(file, "r+b") as stream:
-            stream.seek(size)
-            torn = stream.read()
+        fd = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            torn = os.pread(fd, verdict.torn_bytes, size)
             if not verdict.lines and not b'{"seq":'.startswith(torn[:7]) and torn.strip(b"\0"):
                 _refuse(file, "it is no journal; name another file")
 
-            stream.truncate(size)
+            os.ftruncate(fd, size)
+        finally:
+            os.close(fd)
 
         return verdict, torn, size
 

@@ -1,260 +1,269 @@
 """Programs that write a journal and come to grief; run by `test_journal_kills` in processes of their own.
 
-`die FOLDER`: a child is killed with SIGKILL before, in the middle of and after each system call by which it opens,
-writes, cuts, renames and syncs, one child for each; afterwards this process looks at what is left and goes on with it.
-`fail FOLDER`: the same calls fail, one in each child, which goes on. `write FILE`: writes until it is killed, and says
-which calls it announced. `hold FILE`: opens it and waits. `fork FILE`: a fork of a writer tries to write.
+`die FOLDER LIFE`: a child is killed with SIGKILL before, in the middle of and after each system call by which it opens,
+cuts, writes, renames and syncs a journal, one child for each; afterwards this process looks at what is left and goes on
+with it. LIFE says what the child found: nothing, a torn line, or a rotation that was interrupted.
+`call FOLDER N WHERE`: a connection makes calls and is killed at the Nth write of its journal.
+`hold FILE`: opens it and waits. `fork FILE`: a fork of a writer tries to write.
 
-Each child is a fork of one program, because importing takes longer than all of them.
+Each child of `die` is a fork of one program, because importing takes longer than all of them.
 """
 
-import errno
 import json
 import os
 import signal
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import anyio
 
+from deputy_mcp import Limits, McpConnection, Permissions
 from deputy_mcp._core.audit_chain import verify_lines
 from deputy_mcp._core.errors import ConfigError, JournalUnavailableError
 from deputy_mcp._runtime.journal import Journal
 from deputy_mcp._runtime.journal_file import read_lines, rotated_files
+from deputy_mcp.testing import ScriptedServer, reply, tool
 
-BATCHES, BATCH = 8, 3
-MAX_BYTES = 2_000
-"""So that a batch or two fill a file."""
+BATCHES, BATCH = 6, 3
+MAX_BYTES = 3_000
+"""So that a few batches fill a file."""
+PARTS = {"in its first line": slice(9), "in its last line": slice(-9)}
+"""Of a write that is killed in the middle, what is in the file."""
+MOST_ALIKE = 2
+"""Of system calls that do the same, the first few are points."""
 
 REAL: dict[str, Callable[..., Any]] = {
-    name: getattr(os, name) for name in ("open", "write", "rename", "ftruncate", "fdatasync", "dup")
+    name: getattr(os, name) for name in ("open", "write", "rename", "ftruncate", "fdatasync", "dup", "close")
 }
-"""The system calls at which something happens. `dup` and `fdatasync` are made only with fsync."""
 
 
-Strike = Callable[[str, tuple[Any, ...]], Any]
+class Points:
+    """Stands before the system calls on a journal's files, names each, and kills this process at one of them.
 
+    A point is (step, number, where), such as ("rotation: rename", 1, "before").
+    """
 
-class Faults:
-    """Stands before the real system calls; instead of number `at` it does what `strike` says, `times` in a row."""
-
-    def __init__(self, at: int, times: int, strike: Strike, out: int) -> None:
-        self.struck = range(at, at + times)
-        self.strike = strike
-        self.out = out
-        self.count = 0
+    # Mutable state: the stage of the journal's life; whether it is in the middle of a rotation; the calls so far, by
+    # step; the descriptors of the journal's files.
+    def __init__(self, path: Path, at: tuple[str, int, str] | None, out: int | None) -> None:
+        self.stage = "opening"
+        self._path, self._at, self._out = str(path), at, out
+        self._rotating = False
+        self._fds: set[int] = set()
+        self._seen: Counter[str] = Counter()
         for name in REAL:
-            setattr(os, name, lambda *args, _name=name, **options: self.call(_name, args, options))
+            setattr(os, name, lambda *args, _name=name, **options: self._call(_name, args, options))
 
-    def call(self, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        self.count += 1
-        if self.count in self.struck:
-            say(self.out, f"struck-{name}", self.count)
-            return self.strike(name, args)
+    def _call(self, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        ours = str(args[0]).startswith(self._path) if name in ("open", "rename") else args[0] in self._fds
+        if not ours:
+            return REAL[name](*args, **options)
 
-        return REAL[name](*args, **options)
+        if name == "close":
+            self._fds.discard(args[0])
+            return REAL[name](*args, **options)
+
+        self._rotating = self._rotating or name == "rename"
+        what = f"{name} lock" if name == "open" and str(args[0]).endswith(".lock") else name
+        step = f"{'rotation' if self._rotating else self.stage}: {what}"
+        self._seen[step] += 1
+        at = (step, self._seen[step])
+        if self._out is not None:
+            say(self._out, f"{at[1]} {step}")
+
+        where = self._at[2] if self._at is not None and self._at[:2] == at else None
+        if where == "before":
+            die()
+
+        if where in PARTS:
+            REAL[name](args[0], bytes(args[1])[PARTS[where]])
+            die()
+
+        result = REAL[name](*args, **options)
+        if where == "after":
+            die()
+
+        if name in ("open", "dup"):
+            self._fds.add(result)
+
+        self._rotating = self._rotating and name != "write"
+        return result
 
 
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_before(name: str, args: tuple[Any, ...]) -> Any:
-    die()
+def say(fd: int, what: str) -> None:
+    REAL["write"](fd, f"{what}\n".encode())
 
 
-def die_after(name: str, args: tuple[Any, ...]) -> Any:
-    REAL[name](*args)
-    die()
-
-
-def die_half_way(name: str, args: tuple[Any, ...]) -> Any:
-    """Of a write a part is in the file; of the others there is no half."""
-    if name == "write":
-        REAL["write"](args[0], bytes(args[1])[: len(args[1]) // 2])
-
-    die()
-
-
-def fail(name: str, args: tuple[Any, ...]) -> Any:
-    raise OSError(errno.EIO, "it failed")
-
-
-def fail_half_way(name: str, args: tuple[Any, ...]) -> Any:
-    if name == "write":
-        REAL["write"](args[0], bytes(args[1])[: len(args[1]) // 2])
-
-    raise OSError(errno.EIO, "it failed half way")
-
-
-def fall_short(name: str, args: tuple[Any, ...]) -> Any:
-    """A write that takes a part and says so; the others fail."""
-    return REAL["write"](args[0], bytes(args[1])[:10]) if name == "write" else fail(name, args)
-
-
-def say(fd: int, what: str, number: int) -> None:
-    REAL["write"](fd, b"%s %d\n" % (what.encode(), number))
-
-
-async def work(journal: Journal, out: int) -> None:
+async def live(path: Path, points: Points, out: int, fsync: bool) -> None:
     """Open, some batches of calls, each with its result, close. Says what it is told before it goes on."""
+    journal = Journal(path, max_bytes=MAX_BYTES, fsync=fsync)
     journal.open()
+    points.stage = "calls"
 
     async def one(number: int) -> None:
-        try:
-            intent = await journal.commit("call", call=number)
-        except JournalUnavailableError:
-            say(out, "refused", number)
-        else:
-            say(out, "committed", number)
-            journal.append("result", call=number, intent=intent)
+        intent = await journal.commit("call", call=number)
+        say(out, f"{number} committed")
+        journal.append("result", call=number, intent=intent)
 
     for batch in range(BATCHES):
         async with anyio.create_task_group() as tasks:
             for number in range(batch * BATCH, (batch + 1) * BATCH):
                 tasks.start_soon(one, number)
 
+    points.stage = "closing"
     journal.close()
-    say(out, "closed", 0)
 
 
-def child(path: Path, at: int, times: int, strike: Strike, *, fsync: bool) -> tuple[dict[str, list[int]], int]:
-    """What a fork of this process said while it did the work, and how it ended."""
+def child(path: Path, at: tuple[str, int, str] | None, *, fsync: bool) -> tuple[list[int], list[tuple[str, int]], int]:
+    """Of a fork of this process: the calls it was told are committed, the steps it came to, and how it ended."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            journal = Journal(path, max_bytes=MAX_BYTES, fsync=fsync)
-            Faults(at, times, strike, writing)
-            try:
-                anyio.run(work, journal, writing)
-            except (ConfigError, JournalUnavailableError):
-                say(writing, "unopened", 0)
-
+            anyio.run(live, path, Points(path, at, writing), writing, fsync)
             code = 0
+        except Exception:
+            traceback.print_exc()
         finally:
             os._exit(code)
 
     os.close(writing)
-    said: dict[str, list[int]] = {"committed": [], "refused": []}
-    with open(reading, "rb") as stream:
+    committed, steps = [], []
+    with open(reading) as stream:
         for line in stream:
-            what, number = line.split()
-            said.setdefault(what.decode(), []).append(int(number))
+            number, _, what = line.rstrip("\n").partition(" ")
+            if what == "committed":
+                committed.append(int(number))
+            else:
+                steps.append((what, int(number)))
 
-    return said, os.waitpid(pid, 0)[1]
+    return committed, steps, os.waitpid(pid, 0)[1]
 
 
-def lines(path: Path) -> list[bytes]:
+def raw_lines(path: Path) -> list[bytes]:
     return [line for file in (*rotated_files(path), path) if file.exists() for line in read_lines(file)]
 
 
 def records(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in lines(path) if line.endswith(b"\n")]
+    return [json.loads(line) for line in raw_lines(path) if line.endswith(b"\n")]
 
 
-def calls(path: Path, event: str = "call") -> list[int]:
-    return [record["call"] for record in records(path) if record["event"] == event]
+def calls(path: Path) -> list[int]:
+    return [record["call"] for record in records(path) if record["event"] == "call"]
 
 
-def problems_after(path: Path, said: dict[str, list[int]], *, killed: bool) -> list[str]:
-    """What is wrong with a journal after its writer came to grief, and after another went on with it."""
+def begin(path: Path, life: str) -> None:
+    """What the child finds."""
+    path.parent.mkdir()
+    if life == "new":
+        return
+
+    journal = Journal(path)
+    journal.open()
+    journal.append("warning", reason="from before")
+    journal.close()
+    if life == "torn":
+        with path.open("ab") as stream:
+            stream.write(b'{"seq":5,"time":"2026-01-01T00:')
+    else:
+        path.rename(f"{path}.000001")
+        path.write_bytes(b'{"seq":5,"ti')
+
+
+def problems_after(path: Path, before: list[dict[str, Any]], committed: list[int]) -> list[str]:
+    """What is wrong with a journal after its writer was killed, and after another went on with it."""
     found = []
-    verdict = verify_lines(lines(path))
-    if not verdict.intact:
-        found.append(f"left: {verdict.message}")
+    left = raw_lines(path)
+    torn = [line for line in left if not line.endswith(b"\n")]
+    whole, verdict = records(path), verify_lines(left)
+    if not verdict.intact or sum(map(len, torn)) != verdict.torn_bytes:
+        found.append(f"left: {verdict}")
+
+    if whole[: len(before)] != before:
+        found.append("what stood there before is gone")
 
     there = calls(path)
-    if len(set(there)) != len(there):
-        found.append("a line stands there twice")
+    if len(set(there)) != len(there) or there != sorted(there):
+        found.append(f"calls stand there as {there}")
 
-    if not set(said["committed"]) <= set(there):
-        found.append(f"committed and not there: {sorted(set(said['committed']) - set(there))}")
+    if there[: len(committed)] != committed or len(there) - len(committed) > BATCH:
+        found.append(f"committed were {committed}, there are {there}")
 
-    if set(said["refused"]) & set(there):
-        found.append(f"refused and there: {sorted(set(said['refused']) & set(there))}")
-
-    extra = set(there) - set(said["committed"])
-    if len(extra) > (BATCH if killed else 0):
-        found.append(f"there and never announced: {sorted(extra)}")
-
-    results = calls(path, "result")
-    lost = sum(record.get("lost", 0) for record in records(path))
-    if not killed and (len(set(results)) != len(results) or len(results) + lost != len(said["committed"])):
-        found.append(f"results of {sorted(set(said['committed']) - set(results))} are unaccounted for")
-
-    before = records(path)
     journal = Journal(path, max_bytes=MAX_BYTES)
     try:
         journal.open()
     except ConfigError as error:
         return [*found, f"not continued: {error}"]
 
-    journal.append("result", call=-1)
+    journal.append("warning", reason="the next")
     journal.close()
-    verdict = verify_lines(lines(path))
+    verdict = verify_lines(raw_lines(path))
     if not verdict.intact or verdict.torn_bytes or not verdict.closed:
         found.append(f"continued: {verdict}")
 
     after = records(path)
-    if after[: len(before)] != before or -1 not in calls(path, "result"):
-        found.append("what stood there before is not there any more")
+    if after[: len(whole)] != whole or after[-2].get("reason") != "the next":
+        found.append("what was left is not there any more")
+
+    told = [record["torn_bytes"] for record in after[len(whole) :] if record["event"] == "recovered"]
+    if told != [len(line) for line in torn]:
+        found.append(f"torn were {torn}, recovered is told as {told}")
 
     return found
 
 
-def each_point(folder: Path, strikes: dict[str, tuple[int, Strike]], *, killed: bool) -> dict[str, Any]:
-    """One child for each system call and each strike, until there is no further call to strike at."""
-    found: list[str] = []
-    struck: Counter[str] = Counter()
+def each_point(folder: Path, life: str) -> dict[str, Any]:
+    """One child for each step it comes to, and each place before, in and after it."""
+    problems: list[str] = []
+    struck: set[str] = set()
     for fsync in (False, True):
-        for kind, (times, strike) in strikes.items():
-            for at in count(1):
-                path = folder / f"{kind}-{fsync}-{at}" / "audit.jsonl"
-                path.parent.mkdir()
-                said, status = child(path, at, times, strike, fsync=fsync)
-                names = [what.removeprefix("struck-") for what in said if what.startswith("struck-")]
-                struck.update(names)
-                found += [
-                    f"{kind} {' '.join(names)} {at} fsync={fsync}: {what}"
-                    for what in problems_after(path, said, killed=killed)
-                ]
-                if bool(names and killed) is not (status == signal.SIGKILL):
-                    found.append(f"{kind} {' '.join(names)} {at}: it ended with {status}")
+        path = folder / f"{life}-{fsync}" / "audit.jsonl"
+        begin(path, life)
+        committed, steps, status = child(path, None, fsync=fsync)
+        if (len(committed), status) != (BATCHES * BATCH, 0):
+            problems.append(f"without a kill it committed {committed} and ended with {status}")
 
-                if not names:
-                    complete = len(said["committed"]) == BATCHES * BATCH and "closed" in said
-                    found += [] if complete else [f"without a fault it said {said}"]
-                    break
+        for step, number in steps:
+            for where in ("before", *(PARTS if step.endswith("write") else ()), "after"):
+                if number > MOST_ALIKE:
+                    continue
 
-    return {"problems": found, "struck": struck}
+                point = f"{step} {number} {where} fsync={fsync}"
+                path = folder / point.replace(":", "") / "audit.jsonl"
+                begin(path, life)
+                before = records(path)
+                committed, _, status = child(path, (step, number, where), fsync=fsync)
+                problems += [f"{point}: {what}" for what in problems_after(path, before, committed)]
+                if status == signal.SIGKILL:
+                    struck.add(step)
+                elif "fdatasync" not in step:  # how many of those there are is the thread's affair
+                    problems.append(f"{point}: it ended with {status}")
+
+    return {"problems": problems, "steps": sorted(struck)}
 
 
-def write_until_killed(path: Path) -> None:
-    """Thousands of lines; the number of a call is said when its line is committed."""
-
-    async def main() -> None:
-        journal = Journal(path, max_bytes=50_000)
-        journal.open()
-        number = len(calls(path))
-
-        async def one(number: int) -> None:
-            intent = await journal.commit("call", call=number)
-            say(1, "committed", number)
-            journal.append("result", call=number, intent=intent)
-
-        while True:
-            async with anyio.create_task_group() as tasks:
-                for _ in range(20):
-                    tasks.start_soon(one, number)
-                    number += 1
-
-    anyio.run(main)
+async def call_and_die(folder: Path, number: int, where: str) -> None:
+    """Thirty calls at once; the journal's writes are the intents of one or more of them, and results."""
+    server = ScriptedServer(folder, tools=(tool("echo"),), calls={"echo": reply("ok")})
+    path = folder / "audit.jsonl"
+    journal = Journal(path, record_arguments=True)
+    points = Points(path, ("calls: write", number, where), None)
+    async with McpConnection(
+        {"a": server.stdio()}, permissions=Permissions.full(), journal=journal, limits=Limits(max_concurrent_calls=10)
+    ) as connection:
+        points.stage = "calls"
+        async with anyio.create_task_group() as tasks:
+            for n in range(30):
+                tasks.start_soon(connection.call_tool, "a", "echo", {"n": n})
 
 
 def hold(path: Path) -> None:
@@ -275,7 +284,6 @@ def write_from_a_fork(path: Path) -> None:
     journal.open()
     journal.append("result", call=1)
     journal.flush()
-    sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
         journal.append("result", call=2)
@@ -293,18 +301,10 @@ def write_from_a_fork(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    command, place = sys.argv[1], Path(sys.argv[2])
+    command, place, more = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
     if command == "die":
-        kills = {"before": (1, die_before), "half way": (1, die_half_way), "after": (1, die_after)}
-        print(json.dumps(each_point(place, kills, killed=True)))
-    elif command == "fail":
-        failures = {
-            "fail": (1, fail),
-            "fail half way": (1, fail_half_way),
-            "fail half way and again": (2, fail_half_way),
-            "fail for a while": (20, fail_half_way),
-            "fall short": (1, fall_short),
-        }
-        print(json.dumps(each_point(place, failures, killed=False)))
+        print(json.dumps(each_point(place, more[0])))
+    elif command == "call":
+        anyio.run(call_and_die, place, int(more[0]), more[1])
     else:
-        {"write": write_until_killed, "hold": hold, "fork": write_from_a_fork}[command](place)
+        {"hold": hold, "fork": write_from_a_fork}[command](place)
