@@ -131,7 +131,7 @@ def child(path: Path, at: tuple[str, int, str] | None, *, fsync: bool) -> tuple[
         try:
             anyio.run(live, path, Points(path, at, writing), writing, fsync)
             code = 0
-        except Exception:
+        except Exception:  # noqa: BLE001 # told, and the child ends
             traceback.print_exc()
         finally:
             os._exit(code)

@@ -1,4 +1,4 @@
-"""kill -9 at every step of the journal's own writes: it verifies up to its last whole line, and the next one goes on."""
+"""kill -9 at every step of the journal's own writes: it verifies to its last whole line, and the next one goes on."""
 
 import json
 import signal
