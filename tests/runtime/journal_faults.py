@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 
 from deputy_mcp._core.audit_chain import verify_lines
 from deputy_mcp._core.errors import ConfigError, JournalUnavailableError
@@ -118,19 +119,22 @@ class Round:
                     tasks.start_soon(self._commit, journal, self.number, what > 0.9)
 
     async def _commit(self, journal: Journal, number: int, leaves: bool) -> None:
-        with anyio.CancelScope() as scope:
-            if leaves:
-                scope.cancel()
+        """Announce, and secure it in this turn or after the next; or leave before or after it was written."""
+        line = journal.announce("call", call=number)
+        if self.random.random() < 0.5:
+            await anyio.lowlevel.checkpoint()
 
-            try:
-                await journal.commit("call", call=number)
-            except JournalUnavailableError:
-                self.refused.append(number)
-            else:
-                self.committed.append(number)
-
-        if scope.cancelled_caught:
+        if leaves:
+            journal.withdraw(line)
             self.left.append(number)
+            return
+
+        try:
+            journal.secure(line)
+        except JournalUnavailableError:
+            self.refused.append(number)
+        else:
+            self.committed.append(number)
 
     def problems(self, key: bytes | None) -> list[str]:
         raw = [line for file in (*rotated_files(self.path), self.path) for line in read_lines(file)]
