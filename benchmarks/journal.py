@@ -40,7 +40,9 @@ SECRETS = ("a-password-of-the-environment", "another-token-of-a-header")
 
 async def _call(journal: Journal, number: int) -> None:
     """The two lines of one call."""
-    intent = await journal.commit("call", call=number, generation=1, **COMMON)
+    announced = journal.announce("call", call=number, generation=1, **COMMON)
+    await anyio.lowlevel.checkpoint()
+    intent = journal.secure(announced)
     await anyio.lowlevel.checkpoint()
     end: EventKind = "result"
     journal.append(end, call=number, intent=intent, **COMMON, **RESULT)

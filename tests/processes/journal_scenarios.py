@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 
 from deputy_mcp import Limits, McpConnection, Permissions
 from deputy_mcp._core.audit_chain import verify_lines
@@ -109,7 +110,9 @@ async def live(path: Path, points: Points, out: int, fsync: bool) -> None:
     points.stage = "calls"
 
     async def one(number: int) -> None:
-        intent = await journal.commit("call", call=number)
+        announced = journal.announce("call", call=number)
+        await anyio.lowlevel.checkpoint()
+        intent = journal.secure(announced)
         say(out, f"{number} committed")
         journal.append("result", call=number, intent=intent)
 
