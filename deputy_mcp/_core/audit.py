@@ -14,11 +14,11 @@ Not a writer, and no judge of what is worth a line. It promises
 import functools
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from json.encoder import encode_basestring_ascii
-from math import isfinite
 from typing import Any, Literal, TypedDict, get_args
 
 from deputy_mcp._core.redaction import Redact, masked_text, recorded_arguments
@@ -124,7 +124,6 @@ class RecordFields(TypedDict, total=False):
     """The JSON of the arguments as sent: hashed, measured, and recorded only by a journal told to."""
 
 
-_FLAGS = {True: "true", False: "false"}
 _PLAIN, _CODE, _CODES, _NAME, _TEXT, _SECONDS = range(6)
 _SHAPES: dict[str, int] = {
     # Numbers, flags, and the hashes and tickets that we make ourselves.
@@ -142,6 +141,9 @@ _encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 def _encode(value: Any) -> str:
+    if type(value) is bool:
+        return "true" if value else "false"
+
     # Of the control characters, JSON leaves one as it is.
     text = encode_basestring_ascii(value) if isinstance(value, str) else _encoder.encode(value)
     return text.replace("\x7f", "\\u007f")
@@ -176,11 +178,26 @@ class RecordEncoder:
             raise ValueError(f"there is no event {event!r}")
 
         recorded = self._take_arguments(fields)
+        names, codes = self._names, self._codes
         parts = [f'"time":"{iso_time(seconds)}","event":"{event}"']
         for name, shape, key in self._order(tuple(fields)):
             value = fields[name]
-            if value is not None:
-                parts.append(key + self._json(shape, value))
+            if value is None:
+                continue
+
+            # The common shapes without a further call: a line has a dozen fields, a second thousands of lines.
+            if shape == _PLAIN:
+                shown = str(value) if type(value) is int else _encode(value)
+            elif shape == _NAME:
+                # A caller may have asked for a tool by something that is no text, and was refused.
+                text = value if isinstance(value, str) else str(value)
+                shown = names.get(text) or self._name(text)
+            elif shape == _CODE:
+                shown = codes.get(value) or self._code(value)
+            else:
+                shown = self._rarer(shape, value)
+
+            parts.append(key + shown)
 
         if recorded is not None:
             parts.append(f'"arguments":{recorded}')
@@ -216,23 +233,13 @@ class RecordEncoder:
 
         return order
 
-    def _json(self, shape: int, value: Any) -> str:
-        if shape == _PLAIN:
-            return str(value) if type(value) is int else _FLAGS[value] if type(value) is bool else _encode(value)
-
-        if shape == _NAME:
-            # A caller may have asked for a tool by something that is no text, and was refused.
-            name = value if isinstance(value, str) else str(value)
-            return self._names.get(name) or self._name(name)
-
-        if shape == _CODE:
-            return self._codes.get(value) or self._code(value)
-
+    def _rarer(self, shape: int, value: Any) -> str:
         if shape == _CODES:
             return f"[{','.join(self._codes.get(one) or self._code(one) for one in value[:MOST_CODES])}]"
 
         if shape == _SECONDS:
-            return repr(round(value, 6)) if isfinite(value) else _encode(value)
+            # As JSON has a finite float, without the machinery of its encoder.
+            return repr(round(value, 6)) if math.isfinite(value) else _encode(value)
 
         return _encode(masked_text(value, self._secrets, MAX_TEXT))
 
