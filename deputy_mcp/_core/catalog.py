@@ -9,6 +9,7 @@ The rules:
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -108,9 +109,15 @@ class Vetting:
     """The pins to hold from now on: those given, or every well-formed tool of a first listing."""
     missing: tuple[str, ...] = ()
     """Allowlisted names that the listing does not offer at all. At a first vetting this quarantines the server."""
+    outcomes: Mapping[bytes, "str | Refusal"] = field(factory=dict, repr=False)
+    """The digest of each entry by the hash of its JSON text, or why it is not well-formed: the same text again is not
+    measured again."""
 
 
 EntryCheck = Callable[[Mapping[str, Any]], Refusal | None]
+
+
+_NOTHING = Vetting(tools={}, refused={}, pins={})
 
 
 def vet_listing(
@@ -123,15 +130,17 @@ def vet_listing(
     trusted: bool,
     max_description_bytes: int,
     ignored: Mapping[str, Sequence[str]] = FrozenMapping(),
-    known: Mapping[str, ToolFacts] = FrozenMapping(),
+    known: Vetting | None = None,
     entry_check: EntryCheck | None = None,
 ) -> Vetting:
     """Judge one complete listing. `pins` None: this is the server's first, and it is pinned.
 
-    `ignored`: per tool, the JSON pointers that its pin leaves out. `known`: an earlier vetting's tools; one that is
-    still the same is not read again.
+    `ignored`: per tool, the JSON pointers that its pin leaves out. `known`: an earlier vetting by the same rules; a
+    tool that is still the same is not read again.
     """
-    well_formed, refused = _well_formed(entries, ignored, entry_check)
+    outcomes: dict[bytes, str | Refusal] = {}
+    known = known or _NOTHING
+    well_formed, refused = _well_formed(entries, ignored, entry_check, known.outcomes, outcomes)
     # The pin's digest is over the whole definition: what is left out is the host's to change his mind about.
     pinned = (
         dict(pins)
@@ -148,7 +157,7 @@ def vet_listing(
 
         pin = pinned.get(name)
         refusal = _check_pin(name, raw, digest, pin, ignored.get(name, ()))
-        before = known.get(name)
+        before = known.tools.get(name)
         accepted = pin.accepted if pin is not None else frozenset()
         if refusal is None and before is not None and (before.digest, before.accepted) == (digest, accepted):
             tools[name] = before
@@ -178,11 +187,16 @@ def vet_listing(
         refused=FrozenMapping(refused),
         pins=FrozenMapping(pinned),
         missing=tuple(name for name in allowlist or () if name not in offered),
+        outcomes=outcomes,
     )
 
 
 def _well_formed(
-    entries: Sequence[object], ignored: Mapping[str, Sequence[str]], entry_check: EntryCheck | None
+    entries: Sequence[object],
+    ignored: Mapping[str, Sequence[str]],
+    entry_check: EntryCheck | None,
+    before: Mapping[bytes, str | Refusal],
+    outcomes: dict[bytes, str | Refusal],
 ) -> tuple[dict[str, tuple[Mapping[str, Any], str]], dict[str, Refusal]]:
     good: dict[str, tuple[Mapping[str, Any], str]] = {}
     refused: dict[str, Refusal] = {}
@@ -192,7 +206,17 @@ def _well_formed(
             refused[f"#{i}"] = Refusal(code="malformed_tool", reason="the entry is no object with a name")
             continue
 
-        outcome = _digest_or_refusal(raw, ignored.get(name, ()), entry_check)
+        key = _text_hash(raw)
+        outcome = before.get(key) if key else None
+        if outcome is None:
+            outcome = _digest_or_refusal(raw, ignored.get(name, ()))
+
+        if key:
+            outcomes[key] = outcome
+
+        if entry_check is not None and isinstance(outcome, str):
+            outcome = _check_entry(raw, entry_check) or outcome
+
         if isinstance(outcome, Refusal):
             good.pop(name, None)
             refused[name] = outcome
@@ -205,13 +229,31 @@ def _well_formed(
     return good, refused
 
 
-def _digest_or_refusal(raw: Mapping[str, Any], ignored: Sequence[str], entry_check: EntryCheck | None) -> str | Refusal:
+def _text_hash(raw: Mapping[str, Any]) -> bytes:
+    """Of the JSON text, which differs wherever anything does; empty for an entry nested too deeply."""
     try:
-        return _check_shape(raw) or (entry_check and entry_check(raw)) or tool_digest(raw, ignored)
+        return hashlib.sha256(json.dumps(raw).encode()).digest()
+    except RecursionError:
+        return b""
+
+
+def _digest_or_refusal(raw: Mapping[str, Any], ignored: Sequence[str]) -> str | Refusal:
+    try:
+        return _check_shape(raw) or tool_digest(raw, ignored)
     except NotCanonicalError as error:
         return Refusal(code="not_canonical", reason=str(error))
     except RecursionError:
-        return Refusal(code="malformed_tool", reason="it is nested too deeply")
+        return _TOO_DEEP
+
+
+_TOO_DEEP = Refusal(code="malformed_tool", reason="it is nested too deeply")
+
+
+def _check_entry(raw: Mapping[str, Any], entry_check: EntryCheck) -> Refusal | None:
+    try:
+        return entry_check(raw)
+    except RecursionError:
+        return _TOO_DEEP
 
 
 def _check_shape(raw: Mapping[str, Any]) -> Refusal | None:

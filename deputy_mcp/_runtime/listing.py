@@ -173,7 +173,7 @@ class Listing:
             trusted=spec.trust_annotations,
             max_description_bytes=self._task.limits.max_description_bytes,
             ignored=spec.pin_ignore,
-            known=known.tools if known is not None else FrozenMapping(),
+            known=known,
             entry_check=check_header_annotations if session.modern else None,
         )
         if len(listed.entries) <= FEW_TOOLS and listed.size_bytes <= FEW_BYTES:

@@ -58,6 +58,9 @@ ListKind = Literal["tools", "resources", "resource_templates", "prompts"]
 HEDGE_SECONDS = 1.0
 """`server/discover` unanswered for so long: `initialize` goes out beside it, without taking it back."""
 
+SECOND_PROBE_SECONDS = 5.0
+"""So much longer for a server that refused our version and named one that we know."""
+
 LISTEN_BACKOFF_SECONDS = (0.5, 1, 2, 5, 15, 30)
 """Waits before a `listen` stream that ended is opened again."""
 
@@ -241,8 +244,10 @@ class Session:
                 await stir.wait()
 
             if self._refused_version:
-                # The era is known by its refusal, and a version that it named is under way: `initialize` has no place.
-                await stir.wait()
+                # The era is known by its refusal, and a version that it named is under way: `initialize` has no place,
+                # unless the server then says nothing at all.
+                with anyio.move_on_after(SECOND_PROBE_SECONDS):
+                    await stir.wait()
 
             if not settled():
                 tasks.start_soon(run_greeting)

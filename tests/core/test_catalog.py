@@ -564,3 +564,37 @@ def test_an_empty_listing_is_a_listing():
     """It offers nothing, pins nothing, and everything allowlisted is missing."""
     assert ("a",) == vet(allowlist=("a",)).missing
     assert {"t": "pin_gone"} == codes(vet(pins=vet(tool()).pins))
+
+
+# --- Judging again ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [True, 1.5, "1", 2, [1], None])
+def test_a_listing_judged_again_finds_every_other_value(value):
+    """What Python calls equal may be another definition: `1` and `true` are told apart, also beside an earlier vetting."""
+    before = vet(tool(inputSchema=OBJECT | {"minProperties": 1}))
+    again = vet(tool(inputSchema=OBJECT | {"minProperties": value}), pins=before.pins, known=before)
+
+    assert {"t"} == set(again.refused)
+
+
+def test_a_listing_judged_again_reads_no_tool_that_is_the_same():
+    """The very same facts, whatever order the tools come in; what is refused stays refused."""
+    odd = {"name": "odd", "inputSchema": {"type": "array"}}
+    before = vet(tool("a"), tool("b"), odd)
+    again = vet(dict(odd), dict(tool("b")), dict(tool("a")), pins=before.pins, known=before)
+
+    assert all(before.tools[name] is again.tools[name] for name in ("a", "b"))
+    assert before.refused["odd"] is again.refused["odd"]
+
+
+def test_a_tool_nested_too_deeply_for_any_text_is_refused_each_time():
+    """It has no text by which it could be known again."""
+    deep: dict[str, object] = {"type": "object"}
+    for _ in range(100_000):
+        deep = {"type": "object", "properties": {"a": deep}}
+
+    before = vet(tool(inputSchema=deep), tool("good"))
+    again = vet(tool(inputSchema=deep), tool("good"), pins=before.pins, known=before)
+
+    assert ({"t"}, {"good"}) == (set(again.refused), set(again.tools))
