@@ -12,7 +12,6 @@ must lie where the agent cannot write.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import sqlite3
@@ -26,7 +25,6 @@ from typing import Any, Literal, get_args
 from attrs import field, frozen
 
 from deputy_mcp._core.annotations import Effects, Finding
-from deputy_mcp._core.config import HttpServer, Server, StdioServer
 from deputy_mcp._core.errors import (
     ApprovalDeniedError,
     ApprovalExpiredError,
@@ -302,19 +300,6 @@ class ApprovalStore:
             key="approver",
             path=str(self.path),
         )
-
-
-def server_identity(spec: Server) -> str:
-    """SHA-256 over what a server is: its command and arguments, or its URL."""
-    match spec:
-        case StdioServer():
-            parts = ["stdio", spec.command, *spec.args]
-        case HttpServer():
-            parts = ["http", spec.url]
-        case _:
-            parts = ["custom", spec.identity]
-
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def check_usable(found: Ticket) -> None:

@@ -1,12 +1,14 @@
 """One call and its ticket in the approval store: leave one, or use one up and account for what became of it."""
 
+import hashlib
+import json
 from functools import partial
 from typing import Any
 
 import anyio
 import anyio.to_thread
 
-from deputy_mcp._core.config import Server
+from deputy_mcp._core.config import HttpServer, Server, StdioServer
 from deputy_mcp._core.errors import (
     ApprovalDeniedError,
     ApprovalPendingError,
@@ -17,7 +19,7 @@ from deputy_mcp._core.errors import (
     RefusedError,
 )
 from deputy_mcp._core.permissions import Ask
-from deputy_mcp._runtime.approval_store import ApprovalStore, Ticket, server_identity, void_error
+from deputy_mcp._runtime.approval_store import ApprovalStore, Ticket, void_error
 from deputy_mcp._runtime.recording import CallLines
 
 
@@ -103,3 +105,16 @@ def _voids(error: RefusedError) -> bool:
 
     denied = PermissionDeniedError | NotAllowlistedError | InvalidArgumentsError
     return isinstance(error, denied) or type(error) is RefusedError
+
+
+def server_identity(spec: Server) -> str:
+    """SHA-256 over what a server is: its command and arguments, or its URL."""
+    match spec:
+        case StdioServer():
+            parts = ["stdio", spec.command, *spec.args]
+        case HttpServer():
+            parts = ["http", spec.url]
+        case _:
+            parts = ["custom", spec.identity]
+
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
