@@ -43,12 +43,18 @@ def stale_handle(handle: McpTool) -> StaleToolError:
 def refused_error(task: ServerTask, name: str, refusal: Refusal) -> RefusedError:
     """The error of what the listing refuses."""
     shown = f"{task.name}/{clean_line(name, 80)}"
-    reason = mask_secrets(refusal.reason, task.secrets)
     if refusal.code not in PIN_CODES:
-        return RefusedError(f"{shown} is refused: {reason}", server=task.name, tool=name, code=refusal.code)
+        # Why a definition cannot be used may quote it, and a model reads this.
+        return RefusedError(
+            f"{shown} is refused: its definition cannot be used ({refusal.code}); "
+            f"status()[{task.name!r}].refused says why",
+            server=task.name,
+            tool=name,
+            code=refusal.code,
+        )
 
     return PinMismatchError(
-        f"{shown} is refused: {reason}",
+        f"{shown} is refused: {mask_secrets(refusal.reason, task.secrets)}",
         # Beside the text, which a model may read: a changed description must not reach it through our refusal.
         difference=mask_secrets(refusal.difference, task.secrets),
         server=task.name,

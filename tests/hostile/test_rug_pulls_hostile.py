@@ -182,6 +182,29 @@ async def test_a_tool_changed_in_any_place_is_refused_and_its_sibling_goes_on(tm
     assert [] == [word for word in WITHHELD if word in "\n".join(messages).replace("members we", "")]
 
 
+@pytest.mark.parametrize(
+    ("schema", "code"),
+    [({"type": "obey me"}, "malformed_schema"), ({"type": "object", "$ref": "#/obey me"}, "malformed_schema")],
+)
+@pytest.mark.anyio
+async def test_a_tool_that_becomes_unusable_says_nothing_through_its_refusal(tmp_path, schema, code):
+    """It is refused before it is compared; why stands in the status, for people."""
+    turns = [
+        page("tools", [RICH | {"name": "x"}, STEADY]),
+        page("tools", [{"name": "x", "inputSchema": schema}, STEADY]),
+    ]
+    server = ScriptedServer(tmp_path, methods={"tools/list": turns})
+    async with connected({"a": server.stdio()}) as connection:
+        with pytest.raises(RefusedError) as caught:
+            await connection.call_tool("a", "x", {"x": "a"})
+
+        assert (code, False) == (caught.value.code, "obey" in str(caught.value))
+        assert "obey me" in connection.status()["a"].refused["x"][1]
+        assert not (await connection.call_tool("a", "steady")).is_error
+
+    assert 0 == server.runs("x")
+
+
 ASKING = Permissions(web="ask", write="ask", can_use_tool=lambda *_: Ask("look at it"))
 
 
