@@ -6,7 +6,7 @@ import sys
 
 import anyio
 
-NAMES = ("isolation", "echo", "verdicts", "scanning", "floods", "journal")
+NAMES = ("speed", "isolation", "verdicts", "scanning", "floods", "journal")
 
 
 def main() -> int:

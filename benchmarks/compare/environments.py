@@ -48,7 +48,7 @@ def prepared(client: str) -> Ready | Missing:
     """The environment of a client; installs what is missing."""
     module = f"benchmarks.compare.drivers.{CLIENTS[client]}"
     if client == "fastmcp":
-        return _fastmcp(module)
+        return installed("fastmcp", FASTMCP, module)
 
     name = "mcp-deputy" if client == "deputy_mcp" else "mcp"
     return Ready(sys.executable, module, f"{name} {version(name)}")
@@ -56,36 +56,38 @@ def prepared(client: str) -> Ready | Missing:
 
 def is_installed(client: str) -> bool:
     """Whether `prepared` has nothing to install."""
-    return client != "fastmcp" or (_PLACE / "bin" / "python").exists()
+    return client != "fastmcp" or (_place("fastmcp", FASTMCP) / "bin" / "python").exists()
 
 
-_PLACE = CACHE / f"fastmcp-{FASTMCP}-python{platform.python_version()}"
+def _place(package: str, pin: str) -> Path:
+    return CACHE / f"{package}-{pin}-python{platform.python_version()}"
 
 
-def _fastmcp(module: str) -> Ready | Missing:
-    place = _PLACE
+def installed(package: str, pin: str, module: str, *, extra: str = "") -> Ready | Missing:
+    """An environment of its own for `package` at `pin`; made where it is missing."""
+    place = _place(package, pin)
     python = place / "bin" / "python"
     try:
         if not python.exists():
-            _install(place)
+            _install(place, f"{package}{extra}=={pin}")
 
-        code = "from importlib.metadata import version as v; print('fastmcp', v('fastmcp'), 'on mcp', v('mcp'))"
+        code = f"from importlib.metadata import version as v; print('{package}', v('{package}'), 'on mcp', v('mcp'))"
         return Ready(str(python), module, _run([str(python), "-c", code]).strip())
     except (OSError, subprocess.SubprocessError, InstallFailedError) as error:
-        return Missing(f"fastmcp {FASTMCP} could not be installed: {_one_line(str(error))}")
+        return Missing(f"{package} {pin} could not be installed: {_one_line(str(error))}")
 
 
 class InstallFailedError(Exception):
     """One step did not work; the text is the reason."""
 
 
-def _install(place: Path) -> None:
+def _install(place: Path, requirement: str) -> None:
     CACHE.mkdir(parents=True, exist_ok=True)
     beside = place.with_name(f"{place.name}.{os.getpid()}")
     try:
         _run([sys.executable, "-m", "venv", str(beside)])
         pip = ["-m", "pip", "--disable-pip-version-check", "--no-input", "--retries", "1"]
-        _run([str(beside / "bin" / "python"), *pip, "install", "--quiet", "--prefer-binary", f"fastmcp=={FASTMCP}"])
+        _run([str(beside / "bin" / "python"), *pip, "install", "--quiet", "--prefer-binary", requirement])
         # Somebody else may have been quicker; then theirs stays.
         if not place.exists():
             beside.rename(place)

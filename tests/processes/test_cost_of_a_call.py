@@ -1,0 +1,155 @@
+"""What a governed call costs in counts that do not depend on the machine: bytes, listings, writes, tasks, turns, calls.
+
+Everything is on, as in `benchmarks.speed`. A regression fails here on the day it is made; the benchmark shows what it
+costs. The bounds lie a little above what was counted: whoever makes a call cheaper lowers them.
+"""
+
+import asyncio
+import os
+import selectors
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from workbench import Bench, within
+
+from benchmarks.speed.drivers.with_deputy import governed, log_at_info
+from deputy_mcp import McpConnection, McpTool
+
+SENT_BYTES = 300
+"""The request of an echo of five characters: 2026-07-28 stamps versions, capabilities and a name on each."""
+WRITES = 2
+"""`os.write`: the journal's lines before the call, with those of the call before, and the pipe."""
+WRITES_OF_128 = 132
+"""… of 128 calls at once: the lines of all go out in one write, before those to the pipe."""
+TURNS = 5
+"""Of the loop, from the call to its value."""
+CALLED = 1_050
+"""Functions called in the loop's thread, of Python and of C, in one call."""
+CALLED_EACH_TIME = 1_850
+"""… with `verify="call"`, where the listing did not change."""
+LISTINGS_OF_64 = 3
+"""… at once, with `verify="call"`."""
+
+pytestmark = pytest.mark.anyio
+
+
+class CountingSelector(selectors.DefaultSelector):
+    """The loop asks it once a turn."""
+
+    turns = 0
+
+    def select(self, timeout: float | None = None) -> Any:
+        CountingSelector.turns += 1
+        return super().select(timeout)
+
+
+@pytest.fixture
+def anyio_backend() -> Any:
+    return "asyncio", {"loop_factory": lambda: asyncio.SelectorEventLoop(CountingSelector())}
+
+
+@dataclass
+class Counted:
+    """What happened between two moments."""
+
+    called: int = 0
+    writes: int = 0
+    tasks: int = 0
+    turns: int = 0
+
+
+async def counted(work: Callable[[], Awaitable[Any]]) -> Counted:
+    """Count what `work` does in this thread."""
+    found = Counted()
+    loop = asyncio.get_running_loop()
+
+    def profile(frame: FrameType, event: str, what: Any) -> None:
+        if event in ("call", "c_call"):
+            found.called += 1
+            found.writes += what is os.write
+
+    def task(loop: asyncio.AbstractEventLoop, coroutine: Any, **how: Any) -> "asyncio.Task[Any]":
+        found.tasks += 1
+        return asyncio.Task(coroutine, loop=loop, **how)
+
+    turns = CountingSelector.turns
+    loop.set_task_factory(task)
+    sys.setprofile(profile)
+    try:
+        await work()
+    finally:
+        sys.setprofile(None)
+        loop.set_task_factory(None)
+
+    found.turns = CountingSelector.turns - turns
+    return found
+
+
+async def usual(work: Callable[[], Awaitable[Any]]) -> Counted:
+    """The least of twenty times: where a reply comes in two parts, or a moment late, there is a turn more."""
+    for _ in range(3):
+        await work()
+
+    times = [await counted(work) for _ in range(20)]
+    return Counted(*(min(getattr(one, name) for one in times) for name in ("called", "writes", "tasks", "turns")))
+
+
+@asynccontextmanager
+async def opened(bench: Bench, folder: Path, verify: Any) -> AsyncIterator[tuple[McpConnection, McpTool]]:
+    """One governed server, its echo, and a log that is written."""
+    with (folder / "log").open("w") as file:
+        log_at_info(file)
+        async with McpConnection({"s": bench.stdio(tools=("echo",))}, **governed(folder, verify)) as connection:
+            (echo,) = connection.tools()
+            yield connection, echo
+
+
+@within(20)
+async def test_a_governed_call_costs_no_more_than_this(bench: Bench, tmp_path: Path) -> None:
+    """Bytes, writes, turns and function calls of one call stay below their bounds; no task is started for it."""
+    async with opened(bench, tmp_path, "change") as (connection, echo):
+        cost = await usual(lambda: echo(value="hello"))
+        before = connection.status()["s"].bytes_out
+        await echo(value="hello")
+        sent = connection.status()["s"].bytes_out - before
+        print(cost, sent)
+        assert 0 == cost.tasks
+        assert WRITES >= cost.writes
+        assert TURNS >= cost.turns
+        assert CALLED >= cost.called
+        assert SENT_BYTES >= sent
+        # One, when it was started.
+        assert 1 == len(bench.ledger.read("got", method="tools/list"))
+
+
+@within(20)
+async def test_128_calls_at_once_share_their_writes(bench: Bench, tmp_path: Path) -> None:
+    """Calls of one turn share the write of their journal lines, and cost no more than alone."""
+    async with opened(bench, tmp_path, "change") as (_, echo):
+        cost = await usual(lambda: asyncio.gather(*(echo(value="hello") for _ in range(128))))
+        print(cost)
+        assert WRITES_OF_128 >= cost.writes
+        assert 128 == cost.tasks  # the callers' own
+        assert 128 * CALLED >= cost.called
+
+
+@within(20)
+async def test_listing_before_a_call_costs_no_more_than_this(bench: Bench, tmp_path: Path) -> None:
+    """One listing for a call, and hardly more for many at once; an unchanged one is not read again."""
+    async with opened(bench, tmp_path, "call") as (_, echo):
+        cost = await usual(lambda: echo(value="hello"))
+        before = len(bench.ledger.read("got", method="tools/list"))
+        await echo(value="hello")
+        assert 1 == len(bench.ledger.read("got", method="tools/list")) - before
+        await asyncio.gather(*(echo(value="hello") for _ in range(64)))
+        at_once = len(bench.ledger.read("got", method="tools/list")) - before - 1
+        print(cost, at_once)
+        assert 0 == cost.tasks
+        assert CALLED_EACH_TIME >= cost.called
+        assert LISTINGS_OF_64 >= at_once
