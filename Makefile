@@ -28,8 +28,8 @@ lint: $(READY)          ## ruff and mypy strict
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(READY)         ## the benchmarks, as tables
-	$(BIN)/python -m benchmarks
+bench: $(READY)         ## the benchmarks, as tables; kept in benchmarks/results and drawn in docs/explanation/speed.md
+	$(BIN)/python -m benchmarks --write
 
 soak: $(READY)          ## twenty misbehaving servers for ten minutes, and their books against ours
 	$(BIN)/python -m tests.soak

@@ -24,6 +24,13 @@ PEERS = {
 }
 """Package, pin and extra of each, by the end of its driver's name."""
 
+ENVIRONMENT = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")} | {
+    "PYTHONPATH": str(ROOT),
+    "OPENAI_AGENTS_DISABLE_TRACING": "1",
+}
+"""Of a client's process. Nothing that changes how Python runs: without caches of compiled files an editable
+installation would be compiled at each import, and packages that an installer compiled would not."""
+
 STEP_SECONDS = 120.0
 """For one job of a driver. A client that takes longer is left out."""
 
@@ -115,7 +122,7 @@ async def driver(client: Client) -> AsyncIterator[Driver]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OPENAI_AGENTS_DISABLE_TRACING": "1"},
+        env=ENVIRONMENT,
         limit=1 << 20,
     )
     try:

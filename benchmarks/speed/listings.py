@@ -29,7 +29,7 @@ async def listings(clients: Mapping[str, Client], failures: Failures, rounds: in
     for tools in TOOLS:
         for listing in LISTINGS:
             work = f"list and call, {tools:,} tools, {listing}"
-            how = {"calls": max(10, 4_000 // tools)}
+            how = {"calls": max(5, 2_000 // tools)}
             jobs = {
                 FLOOR: [Job("sequential", ("p50", "cpu"), how | {"tool": "list"})],
                 EACH_CALL: [Job("sequential", ("p50", "cpu"), how)],

@@ -12,6 +12,7 @@ from benchmarks.speed.clients import Client, Driver, DriverError, driver
 
 SERVERS = ROOT / "benchmarks" / "servers"
 Target = Mapping[str, Any]
+WARM_CALLS = 20
 Samples = dict[str, dict[str, list[float]]]
 """By figure and client, one value a round."""
 
@@ -58,7 +59,7 @@ async def opened(
             one = await stack.enter_async_context(driver(client))
             try:
                 await one.open([server])
-                await one.work("sequential", calls=50)
+                await one.work("sequential", calls=WARM_CALLS)
             except DriverError as error:
                 failures.note(work, client.name, error)
             else:

@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 from collections.abc import Mapping
 
-from benchmarks.speed.clients import DEFAULTS, EACH_CALL, OURS, SDK, Client, DriverError, driver
+from benchmarks.speed.clients import DEFAULTS, EACH_CALL, ENVIRONMENT, OURS, SDK, Client, DriverError, driver
 from benchmarks.speed.figures import Figure, Wanted
 from benchmarks.speed.rounds import Failures, stdio, turns
 
@@ -69,7 +69,9 @@ async def imports(clients: Clients, failures: Failures, rounds: int) -> list[Fig
     for number in range(-1, rounds):
         for name in turns(names, number):
             command = [clients[name].python, "-c", IMPORT.format(IMPORTS[name])]
-            done = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=True, cwd="/")
+            done = await asyncio.to_thread(
+                subprocess.run, command, capture_output=True, check=True, cwd="/", env=ENVIRONMENT
+            )
             # The round before the first fills the caches of compiled files.
             if number >= 0:
                 samples.setdefault(name, []).append(1_000 * float(done.stdout))

@@ -38,9 +38,12 @@ def resident_bytes() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+SENTENCE = "hello. The entry that you asked for was found in the register on the third of May. "
+
+
 async def _sequential(call: Call, calls: int, tool: str = "echo", size: int = 5) -> dict[str, float]:
     """One call after the other; `size`: characters of the text."""
-    arguments = {"text": "hello"[:size].ljust(size, "x")}
+    arguments = {"text": (SENTENCE * (size // len(SENTENCE) + 1))[:size]}
     times = []
     before = cpu_seconds()
     begun = time.perf_counter()

@@ -84,7 +84,9 @@ async def open_one(server: Target) -> AsyncIterator[Call]:
         yield post
         link.close()
     else:
-        child, lines = await loop.subprocess_exec(Lines, server["command"], *server["args"], stderr=None)
+        child, lines = await loop.subprocess_exec(
+            Lines, server["command"], *server["args"], stderr=None, start_new_session=True
+        )
         pipe: Any = child.get_pipe_transport(0)
 
         async def call(tool: str, arguments: dict[str, str]) -> Any:
