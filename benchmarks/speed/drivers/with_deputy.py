@@ -30,8 +30,8 @@ def governed(folder: Path, verify: Literal["call", "change"]) -> dict[str, Any]:
     }
 
 
-def log_at_info(file: TextIO) -> None:
-    """Every event rendered as a line of JSON and written to `file`."""
+def log_at_info(file: TextIO, *, cached: bool) -> None:
+    """Every event rendered as a line of JSON and written to `file`; `cached`: for the life of the process."""
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger("info"),
         processors=[
@@ -40,7 +40,7 @@ def log_at_info(file: TextIO) -> None:
             structlog.processors.JSONRenderer(),
         ],
         logger_factory=structlog.WriteLoggerFactory(file=file),
-        cache_logger_on_first_use=True,
+        cache_logger_on_first_use=cached,
     )
 
 
@@ -50,7 +50,7 @@ async def connect(servers: Sequence[Target]) -> AsyncIterator[Sequence[Call]]:
     with tempfile.TemporaryDirectory() as folder:
         options = {"limits": WIDE} if mode == "defaults" else governed(Path(folder), mode)
         if mode != "defaults":
-            log_at_info(open(os.devnull, "w"))  # noqa: SIM115 # for the life of the process
+            log_at_info(open(os.devnull, "w"), cached=True)  # noqa: SIM115 # for the life of the process
 
         entries: dict[str, StdioServer | HttpServer] = {
             f"s{number}": _entry(server) for number, server in enumerate(servers)
