@@ -54,7 +54,7 @@ async def startup(clients: Clients, failures: Failures, rounds: int) -> list[Fig
 IMPORTS = {
     SDK: "mcp",
     OURS: "deputy_mcp",
-    "fastmcp": "fastmcp",
+    "fastmcp": "fastmcp.client",
     "pydantic-ai-slim": "pydantic_ai.mcp",
     "openai-agents": "agents.mcp",
     "langchain-mcp-adapters": "langchain_mcp_adapters.client",

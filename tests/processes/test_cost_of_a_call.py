@@ -25,8 +25,8 @@ SENT_BYTES = 300
 """The request of an echo of five characters: 2026-07-28 stamps versions, capabilities and a name on each."""
 WRITES = 2
 """`os.write`: the journal's lines before the call, with those of the call before, and the pipe."""
-WRITES_OF_128 = 4
-"""… of 128 calls at once: the lines of all go out in one, before all requests in one."""
+WRITES_OF_128 = 8
+"""… of 128 calls at once: their lines go out in one, before all requests in one; some more where replies come apart."""
 TURNS = 4
 """Of the loop, from the call to its value."""
 CALLED = 820
