@@ -40,6 +40,7 @@ OTHERS = {
     "isolation": "One bad server among ten",
     "scanning": "Scanning of texts",
     "verdicts": "Verdicts over real servers",
+    "journal": "The journal",
 }
 
 

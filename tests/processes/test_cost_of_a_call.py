@@ -29,10 +29,10 @@ WRITES_OF_128 = 8
 """… of 128 calls at once: their lines go out in one, before all requests in one; some more where replies come apart."""
 TURNS = 4
 """Of the loop, from the call to its value."""
-CALLED = 820
+CALLED = 700
 """Functions called in the loop's thread, of Python and of C, in one call."""
-CALLED_OF_128 = 128 * 740
-CALLED_EACH_TIME = 1_500
+CALLED_OF_128 = 128 * 630
+CALLED_EACH_TIME = 1_350
 TURNS_EACH_TIME = 11
 WRITES_EACH_TIME = 4
 """… with `verify="call"`, where the listing did not change: two requests, two waits."""
