@@ -33,13 +33,9 @@ def compare_servers(servers: Mapping[str, Iterable[ToolFacts]], *, shadowing: bo
         by_skeleton.setdefault(_skeleton(facts.tool), []).append(facts)
 
     for alike in by_skeleton.values():
-        if len({facts.server for facts in alike}) < 2:
-            continue
-
-        for facts in alike:
-            others = [other for other in alike if other.server != facts.server]
-            finding = _name_finding(facts, others)
-            found.setdefault((facts.server, facts.tool), []).append(finding)
+        if any(facts.server != alike[0].server for facts in alike):
+            for facts, finding in _compare_names(alike):
+                found.setdefault((facts.server, facts.tool), []).append(finding)
 
     if shadowing:
         for pair, finding in _borrowed(tools):
@@ -53,14 +49,24 @@ def _skeleton(name: str) -> str:
     return _SEPARATORS.sub("", fold(name).lower()).translate(_TWINS).replace("rn", "m").replace("vv", "w")
 
 
-def _name_finding(facts: ToolFacts, others: Iterable[ToolFacts]) -> Finding:
-    imitated = sorted(other.server for other in others if _words(other.tool) != _words(facts.tool))
-    if imitated:
-        message = f"its name reads like a tool of server {imitated[0]!r} and is not the same"
-        return Finding("name_imitated", severity="flag", place="/name", message=message)
+def _compare_names(alike: Iterable[ToolFacts]) -> Iterable[tuple[ToolFacts, Finding]]:
+    """The finding on each of several tools that read alike, of at least two servers; of those the first is named."""
+    words = [(facts, _words(facts.tool)) for facts in alike]
+    spelled: dict[str, set[str]] = {}
+    for facts, spelling in words:
+        spelled.setdefault(facts.server, set()).add(spelling)
 
-    server = min(other.server for other in others)
-    return Finding("name_shared", severity="note", place="/name", message=f"server {server!r} has a tool of this name")
+    # Not each with each: a server may offer thousands of names that read alike.
+    servers = sorted(spelled.items())
+    for facts, spelling in words:
+        others = [(server, spellings) for server, spellings in servers if server != facts.server]
+        imitated = next((server for server, spellings in others if spellings != {spelling}), None)
+        if imitated is not None:
+            message = f"its name reads like a tool of server {imitated!r} and is not the same"
+            yield facts, Finding("name_imitated", severity="flag", place="/name", message=message)
+        else:
+            message = f"server {others[0][0]!r} has a tool of this name"
+            yield facts, Finding("name_shared", severity="note", place="/name", message=message)
 
 
 def _words(name: str) -> str:

@@ -571,7 +571,7 @@ def test_an_empty_listing_is_a_listing():
 
 @pytest.mark.parametrize("value", [True, 1.5, "1", 2, [1], None])
 def test_a_listing_judged_again_finds_every_other_value(value):
-    """What Python calls equal may be another definition: `1` and `true` are told apart beside an earlier vetting too."""
+    """What Python calls equal may be another definition: `1` and `true` are told apart again too."""
     before = vet(tool(inputSchema=OBJECT | {"minProperties": 1}))
     again = vet(tool(inputSchema=OBJECT | {"minProperties": value}), pins=before.pins, known=before)
 
