@@ -5,7 +5,7 @@ agent's share of the permissions.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, TypeVar
 
@@ -20,6 +20,7 @@ from deputy_mcp._core.errors import (
     ConfigError,
     NotAllowlistedError,
     PermissionDeniedError,
+    RefusedError,
     RegistrationError,
 )
 from deputy_mcp._core.frozen import FrozenMapping, check_count, check_flag, wrong_type
@@ -28,6 +29,7 @@ from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.approval_store import Ticket
 from deputy_mcp._runtime.connection import McpConnection
 from deputy_mcp._runtime.handles import McpTool, Progress, PromptResult, ResourceResult, Shares, ToolResult, near_names
+from deputy_mcp._runtime.recording import Recorder
 from deputy_mcp._runtime.status import ServerStatus
 from deputy_mcp.host_tools import host_tool
 from deputy_mcp.tools import ToolList, open_tools
@@ -80,29 +82,26 @@ class _AgentCaller:
         progress: Progress | None,
         retry: bool,
     ) -> ToolResult:
-        self._count(handle)
-        current = self._current(handle)
-        return await self._reading(
-            handle,
-            current.caller.call_handle(
-                current, arguments, timeout_seconds=timeout_seconds, progress=progress, retry=retry
-            ),
-        )
-
-    def _count(self, handle: McpTool) -> None:
-        try:
+        connection = _connection_behind(self.original)
+        with self._agent._noting(connection):
             self._agent._count(handle)
-        except PermissionDeniedError as error:
-            connection = _connection_behind(self.original)
-            if connection is not None:
-                connection.note_refusal(handle.server, handle.tool, error)
 
-            raise
+        current = self._current(handle)
+        call = current.caller.call_handle(
+            current, arguments, timeout_seconds=timeout_seconds, progress=progress, retry=retry
+        )
+        if connection is not None or isinstance(self.original.caller, _AgentCaller):
+            return await self._reading(handle, call)
+
+        with self._agent._noting():  # a host's own tool keeps no journal
+            return await self._reading(handle, call)
 
     async def resume(
         self, handle: McpTool, connection: McpConnection, ticket: str
     ) -> ToolResult | ResourceResult | PromptResult:
-        self._count(handle)
+        with self._agent._noting(connection):
+            self._agent._count(handle)
+
         return await self._reading(handle, connection.resume(ticket, handle=self._current(handle)))
 
     async def _reading(self, handle: McpTool, call: Awaitable[R]) -> R:
@@ -295,18 +294,26 @@ class Agent:
         """Call a registered tool by its public name, as a model asks for it. Raises the errors of `McpTool.call`."""
         tool = self._tools.get(name)
         if tool is None:
-            raise NotAllowlistedError(
-                f"no tool {clean_line(str(name), 80)!r} is registered",
-                near=near_names(str(name), self._tools),
-                tool=str(name),
-                code="unknown_tool",
-            )
+            with self._noting():
+                raise NotAllowlistedError(
+                    f"no tool {clean_line(str(name), 80)!r} is registered",
+                    near=near_names(str(name), self._tools),
+                    tool=str(name),
+                    code="unknown_tool",
+                )
 
         return await tool.call(arguments)
 
     async def resume(self, ticket: str) -> ToolResult | ResourceResult | PromptResult:
         """Run the call of an approved ticket, under this agent's permissions and count. See `McpConnection.resume`."""
-        found = await self._find_ticket(ticket)
+        with self._noting():
+            tool, connection = self._tool_of(await self._find_ticket(ticket))
+
+        caller = tool.caller
+        assert isinstance(caller, _AgentCaller)
+        return await caller.resume(tool, connection, ticket)
+
+    def _tool_of(self, found: Ticket) -> tuple[McpTool, McpConnection]:
         tool = self._tools.get(found.public_name)
         if tool is None:
             raise NotAllowlistedError(
@@ -316,8 +323,7 @@ class Agent:
                 code="unknown_tool",
             )
 
-        caller, connection = tool.caller, _connection_behind(tool)
-        assert isinstance(caller, _AgentCaller)
+        connection = _connection_behind(tool)
         if connection is None:
             raise NotAllowlistedError(
                 f"{found.public_name} is not a server's tool here",
@@ -326,17 +332,31 @@ class Agent:
                 code="unknown_tool",
             )
 
-        return await caller.resume(tool, connection, ticket)
+        return tool, connection
 
     async def _find_ticket(self, ticket: str) -> Ticket:
-        connections = {caller for tool in self._tools.values() if (caller := _connection_behind(tool)) is not None}
-        for connection in connections:
+        for connection in self._known_connections():
             with contextlib.suppress(ConfigError, ApprovalDeniedError):
                 return await connection.ticket(ticket)
 
         raise ApprovalDeniedError(
             f"no connection of this agent knows the ticket {clean_line(str(ticket), 60)!r}", code="unknown_ticket"
         )
+
+    def _known_connections(self) -> list[McpConnection]:
+        behind = (connection for tool in self._tools.values() if (connection := _connection_behind(tool)) is not None)
+        return list(dict.fromkeys((*self._connections.values(), *behind)))
+
+    @contextlib.contextmanager
+    def _noting(self, connection: McpConnection | None = None) -> Iterator[None]:
+        """Tell a refusal of this agent's own to the journal of `connection`, else of one it knows, and to the log."""
+        try:
+            yield
+        except RefusedError as error:
+            first = connection or next(iter(self._known_connections()), None)
+            note = Recorder(None).note_refusal if first is None else first.note_refusal
+            note(error.server, error.tool, error)
+            raise
 
     def _count(self, handle: McpTool) -> None:
         if self._most_calls is not None and self._calls >= self._most_calls:

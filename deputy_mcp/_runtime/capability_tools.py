@@ -22,6 +22,8 @@ class Capabilities(Protocol):
 
     def decide_capability(self, handle: McpTool, method: str) -> Allow | Ask | Deny: ...
 
+    def note_refusal(self, server: str | None, tool: str | None, error: InvalidArgumentsError) -> None: ...
+
     async def read_resource(
         self, server: str, uri: str, *, timeout_seconds: float | None = None, handle: McpTool | None = None
     ) -> ResourceResult: ...
@@ -53,7 +55,7 @@ class _ReadResource:
         progress: Progress | None,  # reading reports none
         retry: bool,  # and changes nothing
     ) -> ToolResult:
-        server, uri = _texts(handle, arguments, "server", "uri")
+        server, uri = _texts(self.connection, handle, arguments, "server", "uri")
         result = await self.connection.read_resource(server, uri, timeout_seconds=timeout_seconds, handle=handle)
         return _as_tool_result(handle, result, server, result.contents)
 
@@ -74,23 +76,26 @@ class _GetPrompt:
         progress: Progress | None,  # getting a prompt reports none
         retry: bool,  # and changes nothing
     ) -> ToolResult:
-        server, name = _texts(handle, arguments, "server", "name")
+        server, name = _texts(self.connection, handle, arguments, "server", "name")
         given = (arguments or {}).get("arguments")
         result = await self.connection.get_prompt(server, name, given, timeout_seconds=timeout_seconds, handle=handle)
         return _as_tool_result(handle, result, server, result.messages)
 
 
-def _texts(handle: McpTool, arguments: Mapping[str, Any] | None, *names: str) -> list[str]:
+def _texts(connection: Capabilities, handle: McpTool, arguments: Mapping[str, Any] | None, *names: str) -> list[str]:
     further = set(arguments or {}) - set(handle.input_schema["properties"])
+    values = [(arguments or {}).get(name) for name in names]
     if further:
         shown = ", ".join(clean_line(str(name), 60) for name in sorted(map(str, further)))
-        raise InvalidArgumentsError(f"{handle.name} takes no {shown}", tool=handle.tool)
+        wrong = f"{handle.name} takes no {shown}"
+    elif not all(isinstance(value, str) for value in values):
+        wrong = f"{handle.name} needs {' and '.join(names)} as strings"
+    else:
+        return [str(value) for value in values]
 
-    values = [(arguments or {}).get(name) for name in names]
-    if not all(isinstance(value, str) for value in values):
-        raise InvalidArgumentsError(f"{handle.name} needs {' and '.join(names)} as strings", tool=handle.tool)
-
-    return [str(value) for value in values]
+    error = InvalidArgumentsError(wrong, tool=handle.tool)
+    connection.note_refusal(None, handle.tool, error)
+    raise error
 
 
 def _as_tool_result(

@@ -228,6 +228,9 @@ class McpConnection:
 
     def _task(self, server: str, tool: str | None = None) -> ServerTask:
         self._check_open()
+        return self._server(server, tool)
+
+    def _server(self, server: str, tool: str | None = None) -> ServerTask:
         task = self._tasks.get(server)
         if task is not None:
             return task
@@ -236,17 +239,17 @@ class McpConnection:
             return self._gate.server(server)
 
     @contextlib.contextmanager
-    def _noting(self, server: str, tool: str | None) -> Iterator[None]:
-        """Journal a refusal that comes before there is a call to speak of."""
+    def _noting(self, server: str | None, tool: str | None = None) -> Iterator[None]:
+        """Journal a refusal of what is no call, or not yet one."""
         try:
             yield
-        except RefusedError as error:
+        except (RefusedError, UnavailableError) as error:
             self.note_refusal(server, tool, error)
             raise
 
-    def note_refusal(self, server: str, tool: str | None, error: RefusedError) -> None:
+    def note_refusal(self, server: str | None, tool: str | None, error: RefusedError | UnavailableError) -> None:
         """Journal a refusal that was said before the gate, here or by an agent."""
-        self._recorder.note("refusal", server=server, tool=tool, error_code=error.code, outcome=error.outcome)
+        self._recorder.note_refusal(server, tool, error)
 
     def _entered(self) -> Owner:
         if self._owner is None:
@@ -267,7 +270,7 @@ class McpConnection:
         self._entered()
         names = servers or tuple(self._tasks)
         for name in names:
-            self._gate.server(name)
+            self._server(name)
 
         return [
             handle
@@ -331,14 +334,14 @@ class McpConnection:
     def instructions(self, server: str) -> str | None:
         """A server's instructions as a model may read them, clean; None when it gave none, or changed ones."""
         self._entered()
-        said = self._gate.server(server).listing.instructions
+        said = self._server(server).listing.instructions
         return None if said is None else clean_text(said)
 
     def differences(self, *servers: str) -> tuple[PinDifference, ...]:
         """What the servers named, or all, offer otherwise than they were pinned."""
         self._entered()
         names = servers or tuple(self._tasks)
-        return tuple(one for name in names for one in self._gate.server(name).listing.differences())
+        return tuple(one for name in names for one in self._server(name).listing.differences())
 
     def decide(self, handle: McpTool) -> Allow | Ask | Deny:
         """What the effective permissions say of a handle, callbacks apart."""
@@ -413,7 +416,9 @@ class McpConnection:
         `ApprovalDeniedError`, code `rejected`, `approval_used`, `unknown_ticket` or `approval_void` (another tool,
         other arguments, another server, or the permissions deny it now). `handle`: what the caller holds on the tool.
         """
-        store, found = await self._ticket(ticket)
+        with self._noting(None):
+            store, found = await self._ticket(ticket)
+
         with self._noting(found.server, found.tool):
             check_usable(found)
 
@@ -436,7 +441,8 @@ class McpConnection:
             if voided is error:
                 raise
 
-            raise voided from error
+            with self._noting(found.server, found.tool):
+                raise voided from error
 
     async def ticket(self, ticket: str) -> Ticket:
         """A ticket of this connection's store. Raises `ApprovalDeniedError`, code `unknown_ticket`."""
@@ -456,7 +462,9 @@ class McpConnection:
         if kind not in tuple(METHODS):  # a tuple: what is not hashable is no kind either
             raise ConfigError(f"kind must be one of {', '.join(METHODS)}", server=server, key="kind")
 
-        page: Page = await self._ask(task, lambda session, record: session.list_page(kind, cursor, record))
+        with self._noting(server):
+            page: Page = await self._ask(task, lambda session, record: session.list_page(kind, cursor, record))
+
         return page
 
     async def complete(self, server: str, ref: Mapping[str, Any], argument: Mapping[str, str]) -> list[str]:
@@ -467,17 +475,19 @@ class McpConnection:
         task = self._task(server)
         named = ref.get("name") if ref.get("type") == "ref/prompt" else ref.get("uri")
         allowed = task.spec.prompts if ref.get("type") == "ref/prompt" else task.spec.resources
-        if named not in allowed:
-            raise NotAllowlistedError(
-                f"server {server!r} allows no completion for {clean_line(str(named), 80)!r}",
-                server=server,
-                code="not_allowlisted",
+        params = {"ref": dict(ref), "argument": dict(argument)}
+        with self._noting(server):
+            if named not in allowed:
+                raise NotAllowlistedError(
+                    f"server {server!r} allows no completion for {clean_line(str(named), 80)!r}",
+                    server=server,
+                    code="not_allowlisted",
+                )
+
+            raw = await self._ask(
+                task, lambda session, record: session.request("completion/complete", params, record=record)
             )
 
-        params = {"ref": dict(ref), "argument": dict(argument)}
-        raw = await self._ask(
-            task, lambda session, record: session.request("completion/complete", params, record=record)
-        )
         completion = raw.get("completion")
         values = completion.get("values") if isinstance(completion, dict) else None
         return [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
@@ -598,7 +608,8 @@ class McpConnection:
     async def start(self, server: str) -> None:
         """Start a server that is down and return when it is READY. Raises `UnavailableError`."""
         task = self._task(server)
-        await bring_up(task, Event.START)
+        with self._noting(server):
+            await bring_up(task, Event.START)
 
     async def stop(self, server: str) -> None:
         """End a server on request; its calls fail with code `stopped`. Returns when nothing of it is left."""
@@ -614,7 +625,9 @@ class McpConnection:
 
     async def release(self, server: str) -> None:
         """A person lets a QUARANTINED or FAILED server try again; returns when it is READY, raises when it is not."""
-        await bring_up(self._task(server), Event.RELEASED)
+        task = self._task(server)
+        with self._noting(server):
+            await bring_up(task, Event.RELEASED)
 
     async def reload(self, server: str, *, repin: bool = False) -> list[McpTool]:
         """Restart a server on purpose and give its new handles; those of the earlier load become stale.
@@ -630,7 +643,9 @@ class McpConnection:
                 key="repin",
             )
 
-        await reload(task, repin=repin)
+        with self._noting(server):
+            await reload(task, repin=repin)
+
         return self.tools(server)
 
     async def supersede(self, server: str) -> None:
@@ -644,7 +659,7 @@ class McpConnection:
 
     def failure(self, server: str) -> UnavailableError | None:
         """Why a server is not READY, as the error a call would get; None when it is."""
-        task = self._gate.server(server)
+        task = self._server(server)
         return None if task.state is ServerState.READY else task.unavailable() or start_error(task)
 
     def __repr__(self) -> str:

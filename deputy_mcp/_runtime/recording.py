@@ -67,6 +67,10 @@ class Recorder:
         if self.journal is not None:
             self.journal.append(event, **fields)
 
+    def note_refusal(self, server: str | None, tool: str | None, error: RefusedError | UnavailableError) -> None:
+        """A refusal of what is no call, or not yet one."""
+        self.note("refusal", server=server, tool=tool, error_code=error.code, outcome=error.outcome)
+
     def note_server(self, kind: str, server: str | None, facts: Mapping[str, Any]) -> None:
         """A connection event, into the journal; the log has it already."""
         if self.journal is None:

@@ -70,9 +70,11 @@ def hash_of(line: bytes) -> str:
 def test_a_record_holds_its_fields_in_one_order_and_leaves_out_what_is_not_known():
     """Whatever order they were given in; None is no value."""
     given_fields = {"outcome": "unknown", "server": "notes", "duration_seconds": 0.123456789, "call": 7, "ticket": None}
+    given_fields["is_error"] = False
     there = record(**given_fields)
 
-    assert ["time", "event", "call", "server", "duration_seconds", "outcome"] == list(there)
+    assert ["time", "event", "call", "server", "duration_seconds", "outcome", "is_error"] == list(there)
+    assert there["is_error"] is False
     assert 0.123457 == there["duration_seconds"]
     assert list(there) == list(record(**dict(reversed(given_fields.items()))))
 

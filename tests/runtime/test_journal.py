@@ -11,6 +11,8 @@ import json
 import os
 import resource
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from itertools import pairwise
@@ -888,3 +890,17 @@ async def test_a_disk_that_cannot_keep_what_was_written_refuses_until_it_can(pat
 
     assert ["begin", "open", "result", "gap", "call", "close"] == events_of(path)
     assert verdict_of(path).intact
+
+
+def test_without_flock_all_is_imported_and_only_a_journal_is_refused(path: Path) -> None:
+    """As on Windows: `fcntl` is not there. What we depend on is imported before, for there it has its own ways."""
+    program = (
+        "import sys, mcp; sys.modules['fcntl'] = None\n"
+        "import deputy_mcp\n"
+        "try: deputy_mcp.Journal(sys.argv[1]).open()\n"
+        "except deputy_mcp.ConfigError as error: print(error)"
+    )
+    run = subprocess.run((sys.executable, "-c", program, str(path)), capture_output=True, text=True, timeout=60)
+
+    assert "needs flock" in run.stdout, run.stderr
+    assert not path.exists()
