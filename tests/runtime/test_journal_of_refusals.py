@@ -42,6 +42,7 @@ ELSEWHERE = {
     "restart_limit",
     "wait_timeout",
     "unsendable",
+    "sign_in_failed",
     "pin_unverified",
     "malformed_tool",
     "unclean_schema",
