@@ -21,6 +21,8 @@ BOMB_BLOCK_BYTES = 1024 * 1024
 COMPLETE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 MOST_VALUES = 990_000
 """A little less than the default `max_message_values`."""
+MOST_MEMBERS = 399_000
+"""A little less than what one object may have."""
 
 
 def tool(name: str = "play", **members: Any) -> dict[str, Any]:
@@ -118,9 +120,9 @@ def _blocks(block: bytes, count: int) -> bytes:
     return BEGIN + b"[" + (block + b",") * (count - 1) + block + b"]}"
 
 
-def _keys(size: int) -> bytes:
-    room = max(size // MOST_VALUES - 12, 1)
-    return b"{" + b",".join(b'"%07d%s":0' % (i, b"k" * room) for i in range(MOST_VALUES)) + b"}"
+def _keys(size: int, count: int = MOST_VALUES) -> bytes:
+    room = max(size // count - 12, 1)
+    return b"{" + b",".join(b'"%07d%s":0' % (i, b"k" * room) for i in range(count)) + b"}"
 
 
 RESULTS: dict[str, Callable[[int], bytes]] = {
@@ -139,6 +141,7 @@ RESULTS: dict[str, Callable[[int], bytes]] = {
     "a million empty lists": lambda size: _structured(_values(b"[]", size, MOST_VALUES // 2)),
     "a million floats": lambda size: _structured(_values(b"3.1415926535897", size)),
     "a million keys": lambda size: _structured(_keys(size)),
+    "400,000 keys": lambda size: _structured(_keys(size, MOST_MEMBERS)),
     "long integers": lambda size: _structured(_values(b"9" * 4_000, size)),
     "a million values, broken UTF-8": lambda size: _structured(_values(b'"\xff"', size)),
     "a million values, cut off": lambda size: _structured(_values(b'"abcdefghijkl"', size))[:-3],

@@ -8,6 +8,7 @@ none is `Noise`. Broken UTF-8 and lone surrogates are repaired and marked, not l
 import gc
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from attrs import field, frozen
@@ -119,6 +120,9 @@ def read_message(line: bytes, max_values: int) -> list[Message]:
     """The messages in one line: one, or the members of a batch (JSON-RPC 2.0 section 6; 2025-03-26 allows it)."""
     if too_many_values(line, max_values):
         return [TooLarge(_sniff_line(line), f"more than {max_values} JSON values", len(line))]
+
+    if has_giant_object(line):
+        return [TooLarge(_sniff_line(line), f"an object of more than {MOST_MEMBERS} members", len(line))]
 
     repaired = False
     # Half a million new containers would set off collection after collection, ten times the work of parsing.
@@ -294,27 +298,56 @@ def too_many_values(line: bytes, limit: int) -> bool:
         return False
 
     # The separators may stand inside strings; what is between two quotes is left out.
-    if b"\\" in line:
-        line = line.replace(b"\\\\", b"").replace(b'\\"', b"")
-
-    if line.count(b'"') > 4 * limit:
+    plain = _without_escapes(line)
+    if plain.count(b'"') > 4 * limit:
         return True  # each string is a value or the name of one
 
-    seen, inside, held = 0, 0, b""
-    for at in range(0, len(line), _WINDOW_BYTES):
-        pieces = line[at : at + _WINDOW_BYTES].split(b'"')
-        outside = b"s".join(pieces[inside::2]).translate(None, b" \t\r\n")
-        # A container that begins at the very end may be empty: its end is in the next window.
-        outside = held + (b"s" if inside else b"") + outside
-        inside ^= (len(pieces) - 1) & 1
-        held = outside[-1:] if outside[-1:] in (b"[", b"{") and not inside else b""
-        outside = outside[: len(outside) - len(held)]
+    seen = 0
+    for outside in _outside_strings(plain):
         seen += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
         seen -= outside.count(b"[]") + outside.count(b"{}")
         if seen >= limit:
             return True
 
-    return seen + len(held) >= limit
+    return False
+
+
+def has_giant_object(line: bytes) -> bool:
+    """Whether there are more than `MOST_MEMBERS` members in few objects: making a name costs far more than a value
+    where all of them go into one table; linear.
+    """
+    if line.count(b":") <= MOST_MEMBERS:
+        return False
+
+    names = objects = 0
+    for outside in _outside_strings(_without_escapes(line)):
+        names += outside.count(b":")
+        objects += outside.count(b"{")
+
+    return names > MOST_MEMBERS and names > _MEMBERS_OF_A_SMALL_ONE * objects
+
+
+MOST_MEMBERS = 400_000
+_MEMBERS_OF_A_SMALL_ONE = 1_000
+
+
+def _without_escapes(line: bytes) -> bytes:
+    return line.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in line else line
+
+
+def _outside_strings(plain: bytes) -> Iterator[bytes]:
+    """`plain`, without escapes, window by window: each string is an `s`, and there are no spaces."""
+    inside, held = 0, b""
+    for at in range(0, len(plain), _WINDOW_BYTES):
+        pieces = plain[at : at + _WINDOW_BYTES].split(b'"')
+        outside = b"s".join(pieces[inside::2]).translate(None, b" \t\r\n")
+        # A container that begins at the very end may be empty: its end is in the next window.
+        outside = held + (b"s" if inside else b"") + outside
+        inside ^= (len(pieces) - 1) & 1
+        held = outside[-1:] if outside[-1:] in (b"[", b"{") and not inside else b""
+        yield outside[: len(outside) - len(held)]
+
+    yield held
 
 
 def more_values_than(value: Any, limit: int) -> bool:

@@ -469,6 +469,22 @@ def test_a_message_of_too_many_values_fails_the_call_it_answers():
     assert TooLarge(None, "more than 3 JSON values", 9) == read_one(b"[1,2,3,4]", 3)
 
 
+@pytest.mark.parametrize(
+    ("objects", "members", "too_large"), [(1, 400_001, True), (1, 400_000, False), (500, 900, False)]
+)
+def test_an_object_of_too_many_members_fails_the_call_it_answers(objects, members, too_large):
+    """Half a million names for one object take as long to read as millions of values, however few values there are."""
+    one = b"{" + b",".join(b'"%d" : 0' % i for i in range(members)) + b"}"
+    line = b'{"id":7,"result":{"{:{:":[' + b",".join([one] * objects) + b"]}}"
+    # Their own names count too: `id`, `result` and the one that looks like many.
+    line = line if members != 400_000 else line.replace(b'"0" : 0,"1" : 0,"2" : 0,', b"")
+
+    (message,) = read_message(line, 10_000_000)
+
+    assert isinstance(message, TooLarge if too_large else Reply)
+    assert 7 == message.id
+
+
 def spent_seconds(call):
     begin = time.process_time()
     call()

@@ -19,7 +19,6 @@ SECONDS = 6
 
 @pytest.mark.anyio
 @pytest.mark.slow
-@pytest.mark.suite
 @within(110)
 async def test_twenty_servers_killed_flooded_and_restarted_under_calls_leave_books_that_agree(tmp_path: Path) -> None:
     """Every call ended once, in time, with its own result or an honest error; nothing ran twice; nothing is left."""
