@@ -109,11 +109,6 @@ class LineFramer:
         """Whether the unfinished line is past the limit already."""
         return self._buffer.overflowing
 
-    @property
-    def holds_some(self) -> bool:
-        """Whether what comes next belongs to something that came before, or may begin with a byte-order mark."""
-        return self._held is not None or self._buffer.seen_bytes > 0 or self.flooded
-
     def unfinished(self) -> Oversized:
         """What there is of a line past the limit before it has ended."""
         return Oversized(self._buffer.head, b"", self._buffer.seen_bytes)

@@ -205,6 +205,7 @@ class PipeChannel:
         self._overflow_since: float | None = None
         self._looked = self._told = False
         self._lines: deque[bytes | Oversized | Flooded] = deque()
+        self._read: list[Message] = []
         self._parked: Any = None
         self.deliver: Callable[[list[Message]], None] | None = None
         """Where set, answers that come alone go there at once, without a turn of the reader's task."""
@@ -215,11 +216,11 @@ class PipeChannel:
 
     async def receive(self) -> list[Message]:
         """At most `MESSAGES_PER_TURN` of the lines that came, so that parsing them is no long turn of the loop."""
-        while not self._lines:
+        while not self._lines and not self._read:
             if (early := await self._fill()) is not None:
                 return early
 
-        messages: list[Message] = []
+        messages, self._read = self._read, []
         while self._lines and len(messages) < MESSAGES_PER_TURN:
             line = self._lines.popleft()
             if isinstance(line, Flooded):
@@ -236,29 +237,29 @@ class PipeChannel:
         return messages
 
     async def _fill(self) -> list[Message] | None:
-        """Read until there are lines. None: there are; else what `receive` gives at once."""
-        while not self._lines:
+        """Read until there is something. None: there is; else what `receive` gives at once."""
+        while not self._lines and not self._read:
             if self._overflow_since is None:
-                chunk = await self._next_chunk()
+                goes_on = await self._feed_more()
             else:
                 # The time bounds of a flood must hold even when the peer then writes nothing at all.
                 with anyio.move_on_after(FLOOD_SECONDS if self._looked else GRACE_SECONDS) as timer:
-                    chunk = await _read_some(self._stdout, READ_BYTES)
+                    goes_on = self._feed(await _read_some(self._stdout, READ_BYTES))
 
                 if timer.cancelled_caught:
                     return self._flood("does not end") if self._looked else self._tell_early()
 
-            if not chunk:
+            if not goes_on:
                 self.ended.set()
                 return []
 
-            self._traffic.bytes_in += len(chunk)
-            self._lines.extend(self._framer.feed(chunk))
-            now = anyio.current_time()
             if not self._framer.overflowing:
                 self._overflow_since = None
                 self._looked = False
-            elif self._overflow_since is None:
+                continue
+
+            now = anyio.current_time()
+            if self._overflow_since is None:
                 self._overflow_since = now
             elif now - self._overflow_since > FLOOD_SECONDS:
                 return self._flood("does not end")
@@ -267,17 +268,23 @@ class PipeChannel:
 
         return None
 
-    async def _next_chunk(self) -> bytes:
-        """The next bytes that are not all answers; b"" at the end."""
+    def _feed(self, chunk: bytes) -> bool:
+        """Take what was read; False at the end."""
+        self._traffic.bytes_in += len(chunk)
+        self._lines.extend(self._framer.feed(chunk))
+        return bool(chunk)
+
+    async def _feed_more(self) -> bool:
+        """Return when something came that this task has to look at; False at the end."""
         loop = asyncio_loop() if self.deliver is not None else None
         if loop is None:
-            return await _read_some(self._stdout, READ_BYTES)
+            return self._feed(await _read_some(self._stdout, READ_BYTES))
 
         # Registered for as long as this task has nothing to do, and not anew for each read.
         self._parked = loop.create_future()
         loop.add_reader(self._stdout, self._on_readable)
         try:
-            return cast("bytes", await self._parked)
+            return cast("bool", await self._parked)
         finally:
             self._parked = None
             loop.remove_reader(self._stdout)
@@ -287,34 +294,28 @@ class PipeChannel:
             return
 
         try:
-            chunk = os.read(self._stdout, READ_BYTES)
+            goes_on = self._feed(os.read(self._stdout, READ_BYTES))
         except BlockingIOError:
             return
         except OSError:
-            chunk = b""
+            goes_on = False
 
-        if not chunk or not self._delivered(chunk):
-            self._parked.set_result(chunk)
+        if not goes_on or self._framer.overflowing or not self._delivered():
+            self._parked.set_result(goes_on)
 
-    def _delivered(self, chunk: bytes) -> bool:
-        """Whether `chunk` was whole answers, which are delivered; else it is untouched."""
-        if chunk[-1:] != b"\n" or b'"method"' in chunk or self._framer.holds_some:
+    def _delivered(self) -> bool:
+        """Whether nothing is left for the reader's task: no whole line came, or answers alone, which are delivered."""
+        if len(self._lines) > MESSAGES_PER_TURN or not all(isinstance(line, bytes) for line in self._lines):
             return False
 
-        if len(chunk) > self._limits.max_message_bytes:
+        messages = [message for line in self._lines for message in self._replies.read(line)]  # type: ignore[arg-type] # all bytes
+        self._lines.clear()
+        if not all(isinstance(message, Reply | Failure) for message in messages):
+            self._read = messages
             return False
 
-        lines = chunk[:-1].split(b"\n")
-        if len(lines) > MESSAGES_PER_TURN:
-            return False
-
-        answers = [answer for line in lines for answer in self._replies.read(line.strip())]
-        if not all(isinstance(answer, Reply | Failure) for answer in answers):
-            return False
-
-        self._traffic.bytes_in += len(chunk)
         assert self.deliver is not None
-        self.deliver(answers)
+        self.deliver(messages)
         return True
 
     def _tell_early(self) -> list[Message]:
