@@ -132,15 +132,17 @@ def vet_listing(
     ignored: Mapping[str, Sequence[str]] = FrozenMapping(),
     known: Vetting | None = None,
     entry_check: EntryCheck | None = None,
+    texts: Sequence[bytes] = (),
 ) -> Vetting:
     """Judge one complete listing. `pins` None: this is the server's first, and it is pinned.
 
     `ignored`: per tool, the JSON pointers that its pin leaves out. `known`: an earlier vetting by the same rules; a
-    tool that is still the same is not read again.
+    tool that is still the same is not read again. `texts`: their `listing_texts`, where that was asked before.
     """
     outcomes: dict[bytes, str | Refusal] = {}
     known = known or _NOTHING
-    well_formed, refused = _well_formed(entries, ignored, entry_check, known.outcomes, outcomes)
+    texts = texts or listing_texts(entries)
+    well_formed, refused = _well_formed(entries, texts, ignored, entry_check, known.outcomes, outcomes)
     # The pin's digest is over the whole definition: what is left out is the host's to change his mind about.
     pinned = (
         dict(pins)
@@ -191,8 +193,14 @@ def vet_listing(
     )
 
 
+def listing_texts(entries: Sequence[object]) -> list[bytes]:
+    """The hash of each entry's JSON text, which differs wherever anything does; empty for one nested too deeply."""
+    return [_text_hash(entry) for entry in entries]
+
+
 def _well_formed(
     entries: Sequence[object],
+    texts: Sequence[bytes],
     ignored: Mapping[str, Sequence[str]],
     entry_check: EntryCheck | None,
     before: Mapping[bytes, str | Refusal],
@@ -200,13 +208,12 @@ def _well_formed(
 ) -> tuple[dict[str, tuple[Mapping[str, Any], str]], dict[str, Refusal]]:
     good: dict[str, tuple[Mapping[str, Any], str]] = {}
     refused: dict[str, Refusal] = {}
-    for i, raw in enumerate(entries):
+    for i, (raw, key) in enumerate(zip(entries, texts, strict=True)):
         name = raw.get("name") if isinstance(raw, dict) else None
         if not isinstance(raw, dict) or not isinstance(name, str) or not name:
             refused[f"#{i}"] = Refusal(code="malformed_tool", reason="the entry is no object with a name")
             continue
 
-        key = _text_hash(raw)
         outcome = before.get(key) if key else None
         if outcome is None:
             outcome = _digest_or_refusal(raw, ignored.get(name, ()))
@@ -229,10 +236,9 @@ def _well_formed(
     return good, refused
 
 
-def _text_hash(raw: Mapping[str, Any]) -> bytes:
-    """Of the JSON text, which differs wherever anything does; empty for an entry nested too deeply."""
+def _text_hash(entry: object) -> bytes:
     try:
-        return hashlib.sha256(json.dumps(raw).encode()).digest()
+        return hashlib.sha256(json.dumps(entry).encode()).digest()
     except RecursionError:
         return b""
 

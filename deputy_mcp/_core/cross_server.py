@@ -6,6 +6,7 @@ One server's text says nothing of it, so the scanner of texts cannot find it. Th
 - on request (`shadowing`), a text that names another server's tool is a flag: it could steer how that one is used.
 """
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 
@@ -15,6 +16,9 @@ from deputy_mcp._core.scanning.folding import fold
 
 SHORTEST_BORROWED = 4
 """Characters of a tool's name below which naming it is no sign of anything."""
+
+USUAL_NAME = 128
+"""Names up to this length are remembered: at each listing all servers' are compared."""
 
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
 _TWINS = str.maketrans({"0": "o", "1": "l", "i": "l", "5": "s"})
@@ -46,6 +50,15 @@ def compare_servers(servers: Mapping[str, Iterable[ToolFacts]], *, shadowing: bo
 
 def _skeleton(name: str) -> str:
     """What a reader takes a name for: look-alikes as one letter, no case, no separators."""
+    return _usual_skeleton(name) if len(name) <= USUAL_NAME else _read_skeleton(name)
+
+
+@functools.lru_cache(maxsize=8192)
+def _usual_skeleton(name: str) -> str:
+    return _read_skeleton(name)
+
+
+def _read_skeleton(name: str) -> str:
     return _SEPARATORS.sub("", fold(name).lower()).translate(_TWINS).replace("rn", "m").replace("vv", "w")
 
 

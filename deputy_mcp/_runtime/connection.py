@@ -21,7 +21,7 @@ import anyio.abc
 import anyio.to_thread
 from mcp import MCPError
 
-from deputy_mcp._core.catalog import accepted_as_notes, colliding_names
+from deputy_mcp._core.catalog import ToolFacts, accepted_as_notes, colliding_names
 from deputy_mcp._core.config import CommonFields, Limits, RestartPolicy, Server
 from deputy_mcp._core.cross_server import compare_servers
 from deputy_mcp._core.errors import (
@@ -592,16 +592,20 @@ class McpConnection:
                 },
             )
             if task is server or before != task.compared:
-                self._handles[name] = tuple(
-                    make_handle(
-                        facts,
-                        findings=(*facts.findings, *task.compared.get(facts.tool, ())),
-                        generation=task.generation,
-                        load=task.load,
-                        caller=self,
-                    )
-                    for facts in offered
-                )
+                known = {handle.tool: handle for handle in self._handles.get(name, ())}
+                self._handles[name] = tuple(self._handle(task, facts, known.get(facts.tool)) for facts in offered)
+
+    def _handle(self, task: ServerTask, facts: ToolFacts, known: McpTool | None) -> McpTool:
+        """The handle on a tool; `known` itself where nothing of it is new."""
+        findings = (*facts.findings, *task.compared.get(facts.tool, ()))
+        if (
+            known is not None
+            and known.input_schema is facts.input_schema
+            and (known.findings, known.generation, known.load) == (findings, task.generation, task.load)
+        ):
+            return known
+
+        return make_handle(facts, findings=findings, generation=task.generation, load=task.load, caller=self)
 
     # -- one server ----------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import anyio.to_thread
 from mcp import MCPError
 from mcp_types import METHOD_NOT_FOUND
 
-from deputy_mcp._core.catalog import Refusal, Vetting, vet_listing
+from deputy_mcp._core.catalog import Refusal, Vetting, listing_texts, vet_listing
 from deputy_mcp._core.definitions import vet_definitions
 from deputy_mcp._core.errors import ConfigError
 from deputy_mcp._core.frozen import FrozenMapping
@@ -31,8 +31,9 @@ from deputy_mcp._runtime.transports.link import CallRecord, ChangeKind, LinkErro
 if TYPE_CHECKING:
     from deputy_mcp._runtime.server import ServerTask
 
-FEW_TOOLS, FEW_BYTES = 40, 64 * 1024
-"""A listing within both is judged at once, in tens of milliseconds; a larger one in a thread."""
+FEW_TOOLS, FEW_BYTES = 40, 256 * 1024
+"""A listing of at most so many new tools, within so many bytes, is judged at once, in tens of milliseconds; a larger
+one in a thread."""
 
 Named = Literal["prompts", "resources"]
 """What is allowed by name and pinned where it is listed."""
@@ -163,6 +164,9 @@ class Listing:
     async def _vet(self, session: Session, pins: ServerPins | None, known: Vetting | None) -> Vetting:
         spec = self._task.spec
         listed = self._listed["tools"]
+        # How much is new tells how long it takes; finding that out is a hundredth of it.
+        texts = listing_texts(listed.entries) if listed.size_bytes <= FEW_BYTES else ()
+        fresh = len(texts) if known is None else sum(text not in known.outcomes for text in texts)
         vet = partial(
             vet_listing,
             self._task.name,
@@ -175,8 +179,9 @@ class Listing:
             ignored=spec.pin_ignore,
             known=known,
             entry_check=check_header_annotations if session.modern else None,
+            texts=texts,
         )
-        if len(listed.entries) <= FEW_TOOLS and listed.size_bytes <= FEW_BYTES:
+        if fresh <= FEW_TOOLS and listed.size_bytes <= FEW_BYTES:
             return vet()
 
         # Digests, schemas and texts of thousands of tools take seconds: not in the loop's turn.
