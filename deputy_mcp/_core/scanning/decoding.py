@@ -15,6 +15,7 @@ from attrs import frozen
 from deputy_mcp._core.scanning.folding import fold
 from deputy_mcp._core.scanning.lexicon import ENGLISH
 from deputy_mcp._core.scanning.mending import mend_words
+from deputy_mcp._core.scanning.runs import has_run, table_of, to_bytes
 
 ROUNDS = 3
 """Layers of encoding that are taken off. A model follows two at most."""
@@ -63,7 +64,23 @@ _HEX = re.compile(r"(?:[0-9a-fA-F]{2}){12,}|(?:(?:0[xX]|\\x)?[0-9a-fA-F]{2}[ ,:]
 _DECIMAL = re.compile(r"(?:[0-9]{2,3}[ ,]{1,2}){10,}[0-9]{2,3}")
 _BINARY = re.compile(r"(?:[01]{8}[ ,]?){8,}")
 _HEX_DIGITS = re.compile(r"(?:0[xX]|\\x)?([0-9a-fA-F]{2})")
-_SEGMENT = re.compile(r"[^.!?:;\n]{16,}")
+_HEX_SIGNS = "0123456789abcdefABCDEF"
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_IN_BASE64 = table_of(f"{_LETTERS}{_LETTERS.upper()}0123456789+/_-")
+_IN_NUMBERS = table_of(f"{_HEX_SIGNS}xX\\ ,:")
+_IN_WORDS = bytes.maketrans(
+    bytes(range(256)),
+    "".join(
+        "\n" if sign in ".!:;\n" else sign.lower() if sign.isascii() and sign.isalpha() else " "
+        for sign in map(chr, range(256))
+    ).encode(),
+)
+"""What ends a segment becomes a line break, what is no letter a space."""
+
+SHORTEST_SEGMENT = 16
+"""Characters of a sentence from which on it may be a cipher's."""
+
+_TELLING = frozenset(word for word in ENGLISH if len(word) > 1)
 _WORD = re.compile(r"[a-z]+")
 _TAG = re.compile(r"<[^<>\n]{0,200}>")
 
@@ -93,6 +110,9 @@ def read_text(text: str) -> Iterator[Reading]:
 
 
 def _undo_escapes(text: str) -> tuple[str, bool]:
+    if not ("&" in text or "%" in text or "\\" in text or "=" in text or "U+" in text):
+        return "", False
+
     letters = 0
 
     def undo(match: re.Match[str]) -> str:
@@ -121,9 +141,14 @@ def _strip_tags(text: str) -> tuple[str, bool]:
 
 def _undo_bytes(text: str) -> tuple[str, bool]:
     """Whatever of the text is bytes in writing and comes out as English."""
+    signs = to_bytes(text)
+    shapes = (
+        *(_LETTER_BYTES if has_run(signs, _IN_BASE64, 16) else ()),
+        *(_NUMBER_BYTES if has_run(signs, _IN_NUMBERS, 24) else ()),
+    )
     found = [
         read
-        for shape, decode in _BYTES
+        for shape, decode in shapes
         for match in shape.finditer(text)
         for read in [_readable(decode(match[0]))]
         if read
@@ -170,13 +195,12 @@ def _from_binary(text: str) -> bytes:
     return bytes(int(code, 2) for code in re.findall(r"[01]{8}", text))
 
 
-_BYTES: tuple[tuple[re.Pattern[str], Callable[[str], bytes]], ...] = (
-    (_BASE64, _from_base64),
-    (_BASE32, _from_base32),
-    (_HEX, _from_hex),
-    (_DECIMAL, _from_decimal),
-    (_BINARY, _from_binary),
-)
+_Shapes = tuple[tuple[re.Pattern[str], Callable[[str], bytes]], ...]
+_LETTER_BYTES: _Shapes = ((_BASE64, _from_base64), (_BASE32, _from_base32))
+"""They need 16 signs of Base64 in a row."""
+
+_NUMBER_BYTES: _Shapes = ((_HEX, _from_hex), (_DECIMAL, _from_decimal), (_BINARY, _from_binary))
+"""They need 24 digits, blanks and commas in a row."""
 
 
 def _readable(data: bytes) -> str:
@@ -191,18 +215,21 @@ def _readable(data: bytes) -> str:
 
 
 def _english_words(words: list[str]) -> int:
-    return sum(word in ENGLISH and len(word) > 1 for word in words)
+    return sum(map(_TELLING.__contains__, words))
 
 
 def _undo_ciphers(text: str) -> tuple[str, bool]:
     """Sentences that hold hardly an English word, and mostly English ones once letters or their order are turned."""
     found: list[str] = []
-    for match in _SEGMENT.finditer(text):
-        segment = match[0].lower()
-        words = _WORD.findall(segment)
-        if len(words) < FEWEST_WORDS or _english_words(words) * 4 > len(words):
+    end = -1
+    # A question mark reads as a full stop here: as bytes, it stands for what Latin-1 lacks.
+    for plain in to_bytes(text.replace("?", ".")).translate(_IN_WORDS).decode().split("\n"):
+        start, end = end + 1, end + 1 + len(plain)
+        words = plain.split()
+        if len(plain) < SHORTEST_SEGMENT or len(words) < FEWEST_WORDS or _english_words(words) * 4 > len(words):
             continue
 
+        segment = text[start:end].lower()
         for turned in (codecs.encode(segment, "rot13"), segment[::-1]):
             count = _english_words(_WORD.findall(turned))
             if count >= FEWEST_WORDS and count * 5 >= len(words) * 2:

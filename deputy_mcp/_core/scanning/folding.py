@@ -49,13 +49,27 @@ for _plain in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ":
     LOOKALIKES.pop(ord(_plain), None)
 
 
+def is_plain(text: str) -> bool:
+    """Whether `text` is ASCII that prints, with tabs and line breaks."""
+    return text.isascii() and (
+        text.isprintable() or text.replace("\r\n", "").replace("\n", "").replace("\t", "").isprintable()
+    )
+
+
 def fold(text: str) -> str:
     """`text` without what is invisible, with look-alikes as Latin letters and without accents. Same length or shorter,
     but for the few characters that NFKC writes out."""
-    if text.isascii():
-        return text if text.isprintable() else _DROPPED.sub("", _ESCAPES.sub("", text))
+    if is_plain(text):
+        return text
 
-    text = _LONG.sub(" ", _DROPPED.sub("", _ESCAPES.sub("", text)))
+    if "\x1b" in text or "\x9b" in text:
+        text = _ESCAPES.sub("", text)
+
+    text = _DROPPED.sub("", text)
+    if text.isascii():
+        return text
+
+    text = _LONG.sub(" ", text)
     pieces = [_fold_piece(text[start : start + _PIECE]) for start in range(0, len(text), _PIECE)]
     return "".join(pieces)
 

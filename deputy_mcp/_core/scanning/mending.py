@@ -5,11 +5,14 @@ chunk is joined with a bounded number of neighbours, and only `LONGEST_RUN` lett
 """
 
 import re
-from collections.abc import Iterator
+import string
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from attrs import frozen
 
 from deputy_mcp._core.scanning.lexicon import ENGLISH
+from deputy_mcp._core.scanning.runs import has_run, table_of, to_bytes
 
 LONGEST_RUN = 4_000
 """Letters without a gap, in all, that are cut into words in one text."""
@@ -23,6 +26,9 @@ LONGEST_WORD = 16
 SHORTEST_WORD = 4
 """Shorter words come about by chance."""
 
+MOST_KEPT, LONGEST_KEPT = 4096, 32
+"""Chunks whose reading is kept between texts, and their characters: what honest texts repeat."""
+
 _LEET = str.maketrans("013457@$!|", "oieastasii")
 _LEET_L = str.maketrans("013457@$!|", "oleastasll")
 _EDGES = "\"'`“”‘’«»()[]{}<>*,;:.?#-–—_~"
@@ -32,6 +38,14 @@ _SPACED = re.compile(
 )
 _RUN = re.compile(rf"[A-Za-z]{{{SHORTEST_RUN},{LONGEST_RUN}}}")
 _LETTER = re.compile(r"[A-Za-z0-9@$!]")
+_IN_SPACED = bytes(
+    ord("a" if (sign.isascii() and sign.isalnum()) or sign in "@$!" else " " if sign in " \t\n._-*|/·,~+:" else ".")
+    for sign in map(chr, range(256))
+)
+_SPACED_ROUGHLY = re.compile(rb" a {1,4}a ")
+"""Two of the inner letters of `_SPACED`, so translated."""
+
+_IN_RUN = table_of(string.ascii_letters)
 _DIGIT_FOR_LETTER = re.compile(r"[a-z][0-9]{1,2}[a-z]|^[0-9][a-z]|[a-z][0-9]$")
 _NO_LETTERS = re.compile(r"[^A-Za-z]+")
 _SIGNS = frozenset("013457@$!|")
@@ -43,8 +57,15 @@ def mend_words(text: str) -> tuple[str, int]:
     """`text` with its broken words put back, and how many different ones there were."""
     mended: set[str] = set()
     budget = [LONGEST_RUN]
-    text = _SPACED.sub(lambda match: _join_letters(match[0], mended, budget), text)
-    text = _RUN.sub(lambda match: _cut_letters(match[0], mended, budget), text)
+    signs = to_bytes(text)
+    # Letters that stand apart may come together to a run, so both are looked for before either is mended.
+    apart = _SPACED_ROUGHLY.search(signs.translate(_IN_SPACED))
+    if apart:
+        text = _SPACED.sub(lambda match: _join_letters(match[0], mended, budget), text)
+
+    if apart or has_run(signs, _IN_RUN, SHORTEST_RUN):
+        text = _RUN.sub(lambda match: _cut_letters(match[0], mended, budget), text)
+
     known: dict[str, _Chunk] = {}
     lines = [" ".join(_mend_line(line.split(), mended, known)) for line in text.split("\n")]
     return "\n".join(lines), len(mended)
@@ -117,17 +138,46 @@ class _Chunk:
     """Its letters in lower case; empty if it has other signs between them."""
     word: str
     """The known word that it stands for, if it has."""
+    opens: bool
+    """Whether it may be the first fragment of a word."""
 
 
 def _read_chunk(chunk: str) -> _Chunk:
+    return _read_short(chunk) if len(chunk) <= LONGEST_KEPT else _read_long(chunk)
+
+
+def _read_long(chunk: str) -> _Chunk:
     core = chunk.lstrip(_EDGES).rstrip(_LAST).lower()
     if core.isalpha() and core.isascii():
-        return _Chunk(core, "")
+        return _Chunk(core, "", core in _BEGINNINGS and not (core in ENGLISH and len(core) > 3))
 
-    return _Chunk("", _mend_chunk(core))
+    return _Chunk("", _mend_chunk(core), False)
 
 
-def _mend_line(chunks: list[str], mended: set[str], known: dict[str, _Chunk]) -> Iterator[str]:
+_read_short = lru_cache(MOST_KEPT)(_read_long)
+
+
+def _is_whole(chunks: list[str], known: dict[str, _Chunk]) -> bool:
+    """Whether there is nothing to mend in a line: a quick look that may take a whole line for a broken one."""
+    first = ""
+    for chunk in chunks:
+        read = known.get(chunk)
+        if read is None:
+            read = known[chunk] = _read_chunk(chunk)
+
+        if read.word or (first and read.core and first + read.core in _BEGINNINGS):
+            return False
+
+        first = read.core if read.opens else ""
+
+    return True
+
+
+def _mend_line(chunks: list[str], mended: set[str], known: dict[str, _Chunk]) -> Iterable[str]:
+    return chunks if _is_whole(chunks, known) else _mend_broken(chunks, mended, known)
+
+
+def _mend_broken(chunks: list[str], mended: set[str], known: dict[str, _Chunk]) -> Iterator[str]:
     for chunk in chunks:
         if chunk not in known:
             known[chunk] = _read_chunk(chunk)
@@ -135,8 +185,8 @@ def _mend_line(chunks: list[str], mended: set[str], known: dict[str, _Chunk]) ->
     at = 0
     while at < len(chunks):
         chunk = chunks[at]
-        core, word = known[chunk].core, known[chunk].word
-        parts = _count_fragments([known[after].core for after in chunks[at : at + 5]]) if core in _BEGINNINGS else 0
+        word = known[chunk].word
+        parts = _count_fragments([known[after].core for after in chunks[at : at + 5]]) if known[chunk].opens else 0
         if parts:
             word = "".join(known[part].core for part in chunks[at : at + parts])
             mended.add(word)
@@ -162,9 +212,6 @@ def _keep_edges(first: str, last: str, word: str) -> str:
 
 def _count_fragments(cores: list[str]) -> int:
     """How many of the fragments make up one known word; 0 if none do."""
-    if cores[0] in ENGLISH and len(cores[0]) > 3:
-        return 0
-
     joined = cores[0]
     for count, core in enumerate(cores[1:], 2):
         joined += core

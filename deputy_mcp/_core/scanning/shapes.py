@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from deputy_mcp._core.scanning.lexicon import word_set
 from deputy_mcp._core.scanning.places import Role
+from deputy_mcp._core.scanning.runs import has_run, table_of, to_bytes
 from deputy_mcp._core.scanning.words import name_words
 
 LONGEST_NAME = 128
@@ -39,15 +40,20 @@ _SOFT = _LOUD | word_set(
 """Words of a tag that does when it is closed again: in honest texts `<name>` is a gap to fill."""
 
 _TAG = re.compile(r"<(/?)\s{0,4}([A-Za-z][\w:-]{0,60})[^<>]{0,200}>")
-_POSES = re.compile(
-    r"<\|[^<>|\n]{1,60}\|>|<</?SYS>>"  # tokens of chat templates
-    r"|\[/?(?:INST|SYS|SYSTEM|ASSISTANT|HIDDEN|SHADOW|ADMIN|OVERRIDE|IMPORTANT)\b[^\[\]\n]{0,60}\]"
+# Each pattern by the sign that it cannot do without: most texts lack it, and a search for a sign costs nothing.
+_POSES_ANGLE = re.compile(r"<\|[^<>|\n]{1,60}\|>|<</?SYS>>")  # tokens of chat templates
+_POSES_BRACKET = re.compile(
+    r"\[/?(?:INST|SYS|SYSTEM|ASSISTANT|HIDDEN|SHADOW|ADMIN|OVERRIDE|IMPORTANT)\b[^\[\]\n]{0,60}\]"
     r"|\[(?:Important|Critical|Urgent|BACKGROUND|GLOBAL|SECRET|MANDATORY)\]"
     r"|\[/(?i:hidden|system|secret|admin|instructions?|important)\]"
     r"|\[[A-Z_ ]{0,40}(?:INSTRUCTION|DIRECTIVE|PROMPT)[A-Z_ ]{0,20}\]"
-    r"|\#{2,6}\s{0,3}\(?(?i:system|assistant|admin)[ _-]?"
+)
+_POSES_HEADING = re.compile(
+    r"\#{2,6}\s{0,3}\(?(?i:system|assistant|admin)[ _-]?"
     r"(?i:message|prompt|notice|note|instruction|directive|override|command|alert|update)"
-    r"|[\"']role[\"']\s{0,3}:\s{0,3}[\"'](?:system|developer)[\"']"
+)
+_POSES_COLON = re.compile(
+    r"[\"']role[\"']\s{0,3}:\s{0,3}[\"'](?:system|developer)[\"']"
     r"|(?<![A-Za-z_])(?:SYSTEM|ASSISTANT|ADMIN|DEVELOPER)\s{0,2}:"
     r"|(?:^|\n)\s{0,4}(?:Human|Assistant|System|AI)\s?: "
 )
@@ -65,6 +71,9 @@ _BEACON = re.compile(
     re.IGNORECASE,
 )
 _BLANKS = re.compile(rf"\s{{{WIDE_PADDING}}}|\n{{{TALL_PADDING}}}")
+_WHITE = table_of("?" + "".join(filter(str.isspace, map(chr, range(256)))))
+"""With `?`, which stands for all white space that Latin-1 lacks."""
+
 _NAME = re.compile(r"[A-Za-z0-9_./:-]+")
 _PROSE = re.compile(rf"(?<![A-Za-z])[A-Za-z]{{2,40}}(?: {{1,4}}[A-Za-z]{{2,40}}){{{FEWEST_PROSE_WORDS - 1}}}")
 
@@ -78,13 +87,13 @@ def odd_shapes(text: str, role: Role) -> Iterator[str]:
         if _poses(text):
             yield "poses_as_system"
 
-        if _COMMENT.search(text) or _UNSEEN.search(text):
+        if _COMMENT.search(text) or ((":" in text or "<" in text) and _UNSEEN.search(text)):
             yield "hidden_part"
 
         if _BEACON.search(text):
             yield "remote_content"
 
-    if _BLANKS.search(text.strip()):
+    if len(text) > TALL_PADDING and _may_be_padded(text) and _BLANKS.search(text.strip()):
         yield "padding"
 
     if _is_prose(text, role):
@@ -96,18 +105,27 @@ _MARKS = frozenset("<[#:{/=.")
 
 
 def _poses(text: str) -> bool:
-    if _POSES.search(text):
+    if (
+        ("<" in text and _POSES_ANGLE.search(text))
+        or ("[" in text and _POSES_BRACKET.search(text))
+        or ("##" in text and _POSES_HEADING.search(text))
+        or (":" in text and _POSES_COLON.search(text))
+    ):
         return True
 
-    if "Assistant" in _TURN.findall(text) and len(set(_TURN.findall(text))) > 1:
+    if "Assistant" in text and "Assistant" in _TURN.findall(text) and len(set(_TURN.findall(text))) > 1:
         return True
 
-    for match in _TAG.finditer(text):
+    for match in _TAG.finditer(text) if "<" in text else ():
         words = name_words(match[2])
         if not _LOUD.isdisjoint(words) or (match[1] and not _SOFT.isdisjoint(words)):
             return True
 
     return False
+
+
+def _may_be_padded(text: str) -> bool:
+    return "\n" * TALL_PADDING in text or has_run(to_bytes(text), _WHITE, WIDE_PADDING)
 
 
 def _is_prose(text: str, role: Role) -> bool:
