@@ -41,7 +41,7 @@ class Pattern:
     needs: frozenset[str]
     """Concepts without any of which in the sentence it cannot hold."""
     key: str
-    """The one of them by which the pattern is looked up."""
+    """The one of them by which the pattern is looked up: the rarest. Every sentence has a start."""
 
 
 def compile_pattern(source: str, sizes: Mapping[str, int]) -> Pattern:
@@ -61,7 +61,7 @@ def compile_pattern(source: str, sizes: Mapping[str, int]) -> Pattern:
             parts[-1] = _grow(parts[-1], word, sizes)
 
     here = frozenset(name for part in parts if not part.near and not part.absent for name in part.concepts)
-    return Pattern(tuple(parts), needs=here, key=min(sorted(here), key=sizes.__getitem__))
+    return Pattern(tuple(parts), needs=here, key=min(sorted(here), key=lambda name: (name == "start", sizes[name])))
 
 
 def _grow(part: Part, word: str, sizes: Mapping[str, int]) -> Part:

@@ -7,7 +7,8 @@ one for a code and place; messages of our own words only; places that resolve an
 The order for every text: its characters, its form, then its words in every reading that `decoding` gives.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from deputy_mcp._core.annotations import Finding
@@ -19,13 +20,16 @@ from deputy_mcp._core.scanning.patterns import Bits, Pattern, compile_pattern, h
 from deputy_mcp._core.scanning.places import Role, walk_tool
 from deputy_mcp._core.scanning.rules import RULES
 from deputy_mcp._core.scanning.shapes import odd_shapes
-from deputy_mcp._core.scanning.words import cut_sentences, name_words
+from deputy_mcp._core.scanning.words import cut_sentences, may_name, name_words
 
 LONG_NAME = 40
 """Characters of a name from which on it is read like any text, in every encoding."""
 
 SHORTEST_TEXT = 8
 """Shorter texts of plain letters say nothing to a model."""
+
+MOST_KEPT, LONGEST_KEPT = 4096, 64
+"""Texts whose codes are kept between scans, and their characters: the names and values that all tools have."""
 
 _BY_CODE = {rule.code: rule for rule in RULES}
 
@@ -85,31 +89,16 @@ class _Scan:
 
         self._left -= len(text)
         self._seen.add((text, role))
-        for code in odd_characters(text) if role != "list" else ():
-            self._add(code, place)
+        for code, said, how in _look_at_short(text, role) if len(text) <= LONGEST_KEPT else _look_at(text, role):
+            for found in (code,) if code else self._judge(said):
+                self._add(found, place, how=how)
 
-        for code in odd_shapes(text, role):
-            self._add(code, place)
+    def _judge(self, text: str) -> Iterable[str]:
+        # What a text says of the tool's own names is another matter for each tool.
+        if len(text) <= LONGEST_KEPT and not (self._own and may_name(text)):
+            return _judge_short(text)
 
-        if role in ("name", "key"):
-            # A name says something too: `ignore_previous_instructions`.
-            self._judge(" ".join(name_words(text)), place)
-            if len(text) < LONG_NAME and text.isascii():
-                return
-
-        for reading in read_text(text):
-            if reading.encoded and role != "list":
-                self._add("encoded_text", place, how=reading.how)
-
-            if reading.how:
-                for code in odd_shapes(reading.text, "prose"):
-                    self._add(code, place, how=reading.how)
-
-            self._judge(reading.text, place, how=reading.how)
-
-    def _judge(self, text: str, place: str, *, how: str = "") -> None:
-        for code in _judge(text, self._own):
-            self._add(code, place, how=how)
+        return _judge(text, self._own)
 
     def _add(self, code: str, place: str, *, how: str = "") -> None:
         rule = _BY_CODE[code]
@@ -117,15 +106,54 @@ class _Scan:
         self._found.setdefault((code, place), Finding(code, severity=rule.severity, place=place, message=message))
 
 
-def _judge(text: str, own: Collection[str]) -> set[str]:
+_Step = tuple[str, str, str]
+"""A code that was found, or else words to be judged; and what had to be undone to come by them."""
+
+
+def _look_at(text: str, role: Role) -> Iterator[_Step]:
+    """What is odd about a text, and what it says, in every reading."""
+    for code in odd_characters(text) if role != "list" else ():
+        yield code, "", ""
+
+    for code in odd_shapes(text, role):
+        yield code, "", ""
+
+    if role in ("name", "key"):
+        # A name says something too: `ignore_previous_instructions`.
+        yield "", " ".join(name_words(text)), ""
+        if len(text) < LONG_NAME and text.isascii():
+            return
+
+    for reading in read_text(text):
+        if reading.encoded and role != "list":
+            yield "encoded_text", "", reading.how
+
+        if reading.how:
+            for code in odd_shapes(reading.text, "prose"):
+                yield code, "", reading.how
+
+        yield "", reading.text, reading.how
+
+
+@lru_cache(MOST_KEPT)
+def _look_at_short(text: str, role: Role) -> tuple[_Step, ...]:
+    return tuple(_look_at(text, role))
+
+
+@lru_cache(MOST_KEPT)
+def _judge_short(text: str) -> list[str]:
+    return _judge(text, ())
+
+
+def _judge(text: str, own: Collection[str]) -> list[str]:
     """The codes of the rules whose patterns hold somewhere in a text."""
     sentences: Sequence[Bits] = [read_bits(words) for words in cut_sentences(text, own=own)]
-    found: set[str] = set()
+    found: list[str] = []
     for index, bits in enumerate(sentences):
         for concept in bits:
             for code, pattern in _PATTERNS.get(concept, ()):
                 if code not in found and holds(pattern, sentences, index):
-                    found.add(code)
+                    found.append(code)
 
     return found
 

@@ -87,10 +87,10 @@ def odd_shapes(text: str, role: Role) -> Iterator[str]:
         if _poses(text):
             yield "poses_as_system"
 
-        if _COMMENT.search(text) or ((":" in text or "<" in text) and _UNSEEN.search(text)):
+        if _hides(text):
             yield "hidden_part"
 
-        if _BEACON.search(text):
+        if _may_be_remote(text) and _BEACON.search(text):
             yield "remote_content"
 
     if len(text) > TALL_PADDING and _may_be_padded(text) and _BLANKS.search(text.strip()):
@@ -122,6 +122,21 @@ def _poses(text: str) -> bool:
             return True
 
     return False
+
+
+def _hides(text: str) -> bool:
+    if ("<!--" in text or "]:" in text or "{#" in text or "/*" in text) and _COMMENT.search(text):
+        return True
+
+    return (":" in text or "<" in text) and _UNSEEN.search(text) is not None
+
+
+def _may_be_remote(text: str) -> bool:
+    if "<" in text or "](" in text:
+        return True
+
+    lower = text.lower()
+    return "onerror" in lower or "document." in lower
 
 
 def _may_be_padded(text: str) -> bool:

@@ -7,6 +7,7 @@ character is looked at a bounded number of times, and no sentence is longer than
 
 import re
 from collections.abc import Collection, Iterator
+from functools import lru_cache
 
 from deputy_mcp._core.scanning.lexicon import word_set
 
@@ -18,6 +19,9 @@ OVERLAP = 32
 
 LONGEST_SHAPE = 300
 """Characters of a chunk that are looked at for its shape; its words are read to the end."""
+
+MOST_KEPT, LONGEST_KEPT = 4096, 32
+"""Chunks whose reading is kept between texts, and their characters: what honest texts repeat."""
 
 WRAPPED_LINE = 40
 """A line at least this long without an end mark goes on in the next line."""
@@ -85,6 +89,11 @@ DESTROYING = word_set(
 )
 
 
+def may_name(text: str) -> bool:
+    """Whether `text` may hold an identifier: without one, `own` makes no difference to its sentences."""
+    return "_" in text or _CAMEL.search(text) is not None
+
+
 def name_words(name: str) -> list[str]:
     """The words of an identifier in any case style, in lower case: `getUserToken` → get user token."""
     return [word.lower() for word in _HUMPS.findall(name)]
@@ -110,7 +119,8 @@ def cut_sentences(text: str, *, own: Collection[str] = ()) -> Iterator[list[str]
 
             read = known.get(chunk)
             if read is None:
-                read = known[chunk] = _read_chunk(chunk, own)
+                kept = len(chunk) <= LONGEST_KEPT and not (own and may_name(chunk))
+                read = known[chunk] = _read_short(chunk) if kept else _read_chunk(chunk, own)
 
             words.extend(read[0])
             if read[1]:
@@ -154,6 +164,11 @@ def _read_chunk(chunk: str, own: Collection[str]) -> tuple[tuple[str, ...], bool
     words = _read_core(core, chunk[: start + LONGEST_SHAPE], own)
     ends = not _ENDS.isdisjoint(tail) and core.lower() not in _ABBREVIATIONS
     return ((*words, COLON) if ":" in tail else words), ends
+
+
+@lru_cache(MOST_KEPT)
+def _read_short(chunk: str) -> tuple[tuple[str, ...], bool]:
+    return _read_chunk(chunk, ())
 
 
 def _is_word(text: str) -> bool:
