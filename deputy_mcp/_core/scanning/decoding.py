@@ -50,10 +50,12 @@ class Reading:
     """Whether it says something in English that could not be read before: nobody encodes a description by accident."""
 
 
+# It begins with a class of its own, for a search skips to one much faster than to any of several patterns.
 _ESCAPE = re.compile(
-    r"&#(\d{2,7});?|&#[xX]([0-9a-fA-F]{2,6});?|\\{1,4}u\{?([0-9a-fA-F]{4})\}?|\\{1,4}x([0-9a-fA-F]{2})"
-    r"|%u([0-9a-fA-F]{4})|%([0-9a-fA-F]{2})|=([0-9A-F]{2})|\\([0-7]{3})|U\+([0-9a-fA-F]{4})[ ,]?"
-    r"|&(lt|gt|amp|quot|apos|nbsp);"
+    r"[&%=U\\](?:(?<=&)#(\d{2,7});?|(?<=&)#[xX]([0-9a-fA-F]{2,6});?"
+    r"|(?<=\\)\\{0,3}u\{?([0-9a-fA-F]{4})\}?|(?<=\\)\\{0,3}x([0-9a-fA-F]{2})"
+    r"|(?<=%)u([0-9a-fA-F]{4})|(?<=%)([0-9a-fA-F]{2})|(?<==)([0-9A-F]{2})|(?<=\\)([0-7]{3})"
+    r"|(?<=U)\+([0-9a-fA-F]{4})[ ,]?|(?<=&)(lt|gt|amp|quot|apos|nbsp);)"
 )
 _BASES = (10, 16, 16, 16, 16, 16, 16, 8, 16)
 _ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'", "nbsp": " "}
@@ -161,14 +163,17 @@ def _is_message(text: str) -> bool:
 
 
 def _from_base64(text: str) -> bytes:
-    plain = text.rstrip("=").translate(str.maketrans("-_", "+/"))
+    plain = text.rstrip("=").translate(_URL_SIGNS)
     # A word in front of it, as in `base64/SGVs…`, shifts the groups of four.
     for shift in range(4):
-        data = base64.b64decode(_pad(plain[shift:], 4))
+        data = binascii.a2b_base64(_pad(plain[shift:], 4))
         if _readable(data):
             return data
 
     return b""
+
+
+_URL_SIGNS = str.maketrans("-_", "+/")
 
 
 def _pad(text: str, group: int) -> str:

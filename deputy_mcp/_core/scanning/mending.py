@@ -9,8 +9,6 @@ import string
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from attrs import frozen
-
 from deputy_mcp._core.scanning.lexicon import ENGLISH
 from deputy_mcp._core.scanning.runs import has_run, table_of, to_bytes
 
@@ -26,7 +24,7 @@ LONGEST_WORD = 16
 SHORTEST_WORD = 4
 """Shorter words come about by chance."""
 
-MOST_KEPT, LONGEST_KEPT = 4096, 32
+MOST_KEPT, LONGEST_KEPT = 8192, 32
 """Chunks whose reading is kept between texts, and their characters: what honest texts repeat."""
 
 _LEET = str.maketrans("013457@$!|", "oieastasii")
@@ -130,16 +128,9 @@ def _best_cut(letters: str) -> list[str]:
     return words[::-1]
 
 
-@frozen
-class _Chunk:
-    """What there is to say of a chunk by itself."""
-
-    core: str
-    """Its letters in lower case; empty if it has other signs between them."""
-    word: str
-    """The known word that it stands for, if it has."""
-    opens: bool
-    """Whether it may be the first fragment of a word."""
+_Chunk = tuple[str, str, bool]
+"""Its letters in lower case, empty if it has other signs between them; the known word that it stands for, if it has;
+whether it may be the first fragment of a word."""
 
 
 def _read_chunk(chunk: str) -> _Chunk:
@@ -149,9 +140,9 @@ def _read_chunk(chunk: str) -> _Chunk:
 def _read_long(chunk: str) -> _Chunk:
     core = chunk.lstrip(_EDGES).rstrip(_LAST).lower()
     if core.isalpha() and core.isascii():
-        return _Chunk(core, "", core in _BEGINNINGS and not (core in ENGLISH and len(core) > 3))
+        return core, "", core in _BEGINNINGS and not (core in ENGLISH and len(core) > 3)
 
-    return _Chunk("", _mend_chunk(core), False)
+    return "", _mend_chunk(core), False
 
 
 _read_short = lru_cache(MOST_KEPT)(_read_long)
@@ -165,10 +156,11 @@ def _is_whole(chunks: list[str], known: dict[str, _Chunk]) -> bool:
         if read is None:
             read = known[chunk] = _read_chunk(chunk)
 
-        if read.word or (first and read.core and first + read.core in _BEGINNINGS):
+        core, word, opens = read
+        if word or (first and core and first + core in _BEGINNINGS):
             return False
 
-        first = read.core if read.opens else ""
+        first = core if opens else ""
 
     return True
 
@@ -185,10 +177,10 @@ def _mend_broken(chunks: list[str], mended: set[str], known: dict[str, _Chunk]) 
     at = 0
     while at < len(chunks):
         chunk = chunks[at]
-        word = known[chunk].word
-        parts = _count_fragments([known[after].core for after in chunks[at : at + 5]]) if known[chunk].opens else 0
+        _, word, opens = known[chunk]
+        parts = _count_fragments([known[after][0] for after in chunks[at : at + 5]]) if opens else 0
         if parts:
-            word = "".join(known[part].core for part in chunks[at : at + parts])
+            word = "".join(known[part][0] for part in chunks[at : at + parts])
             mended.add(word)
             yield _keep_edges(chunk, chunks[at + parts - 1], word)
             at += parts

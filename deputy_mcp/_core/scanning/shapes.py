@@ -40,35 +40,55 @@ _SOFT = _LOUD | word_set(
 """Words of a tag that does when it is closed again: in honest texts `<name>` is a gap to fill."""
 
 _TAG = re.compile(r"<(/?)\s{0,4}([A-Za-z][\w:-]{0,60})[^<>]{0,200}>")
-# Each pattern by the sign that it cannot do without: most texts lack it, and a search for a sign costs nothing.
-_POSES_ANGLE = re.compile(r"<\|[^<>|\n]{1,60}\|>|<</?SYS>>")  # tokens of chat templates
-_POSES_BRACKET = re.compile(
-    r"\[/?(?:INST|SYS|SYSTEM|ASSISTANT|HIDDEN|SHADOW|ADMIN|OVERRIDE|IMPORTANT)\b[^\[\]\n]{0,60}\]"
-    r"|\[(?:Important|Critical|Urgent|BACKGROUND|GLOBAL|SECRET|MANDATORY)\]"
-    r"|\[/(?i:hidden|system|secret|admin|instructions?|important)\]"
-    r"|\[[A-Z_ ]{0,40}(?:INSTRUCTION|DIRECTIVE|PROMPT)[A-Z_ ]{0,20}\]"
-)
-_POSES_HEADING = re.compile(
-    r"\#{2,6}\s{0,3}\(?(?i:system|assistant|admin)[ _-]?"
-    r"(?i:message|prompt|notice|note|instruction|directive|override|command|alert|update)"
-)
-_POSES_COLON = re.compile(
-    r"[\"']role[\"']\s{0,3}:\s{0,3}[\"'](?:system|developer)[\"']"
-    r"|(?<![A-Za-z_])(?:SYSTEM|ASSISTANT|ADMIN|DEVELOPER)\s{0,2}:"
-    r"|(?:^|\n)\s{0,4}(?:Human|Assistant|System|AI)\s?: "
+_Guarded = tuple[tuple[str, re.Pattern[str]], ...]
+"""Patterns, each with what a text must hold for it to match: to look for that costs next to nothing."""
+
+
+def _guarded(*rows: tuple[str, str]) -> _Guarded:
+    return tuple((needle, re.compile(pattern)) for needle, pattern in rows)
+
+
+_POSES = _guarded(
+    ("<|", r"<\|[^<>|\n]{1,60}\|>"),  # tokens of chat templates
+    ("SYS>>", r"<</?SYS>>"),
+    ("[", r"\[/?(?:INST|SYS|SYSTEM|ASSISTANT|HIDDEN|SHADOW|ADMIN|OVERRIDE|IMPORTANT)\b[^\[\]\n]{0,60}\]"),
+    ("[", r"\[(?:Important|Critical|Urgent|BACKGROUND|GLOBAL|SECRET|MANDATORY)\]"),
+    ("[/", r"\[/(?i:hidden|system|secret|admin|instructions?|important)\]"),
+    ("[", r"\[[A-Z_ ]{0,40}(?:INSTRUCTION|DIRECTIVE|PROMPT)[A-Z_ ]{0,20}\]"),
+    (
+        "##",
+        r"##\#{0,4}\s{0,3}\(?(?i:system|assistant|admin)[ _-]?"
+        r"(?i:message|prompt|notice|note|instruction|directive|override|command|alert|update)",
+    ),
+    ("role", r"[\"']role[\"']\s{0,3}:\s{0,3}[\"'](?:system|developer)[\"']"),
+    *((word, rf"{word}(?<![A-Za-z_]{word})\s{{0,2}}:") for word in ("SYSTEM", "ASSISTANT", "ADMIN", "DEVELOPER")),
+    *((word, rf"(?:^|\n)\s{{0,4}}{word}\s?: ") for word in ("Human", "Assistant", "System")),
+    ("AI", r"(?:^|\n)\s{0,4}AI\s?: "),
 )
 _TURN = re.compile(r"[.!?\n]\s{1,3}(User|Human|Assistant|AI)\s?: ")
-_COMMENT = re.compile(r"<!--|\[//\]:\s?#|\[comment\]:\s?#|\{#|/\*\s{0,3}(?i:ai|llm|assistant|system|important)\b")
-_UNSEEN = re.compile(
-    r"display\s{0,2}:\s{0,2}none|visibility\s{0,2}:\s{0,2}hidden|opacity\s{0,2}:\s{0,2}0\s{0,2}[;\"']"
-    r"|font-size\s{0,2}:\s{0,2}[01](?:px|pt|em|%)?\s{0,2}[;\"']|color\s{0,2}:\s{0,2}(?:white|\#fff|transparent)"
-    r"|<[a-z]{1,10}\s[^<>]{0,80}\bhidden\b",
-    re.IGNORECASE,
+_COMMENT = _guarded(
+    ("<!--", "<!--"),
+    ("[//]:", r"\[//\]:\s?#"),
+    ("[comment]:", r"\[comment\]:\s?#"),
+    ("{#", r"\{#"),
+    ("/*", r"/\*\s{0,3}(?i:ai|llm|assistant|system|important)\b"),
 )
-_BEACON = re.compile(
-    r"!\[[^\[\]\n]{0,200}\]\(\s{0,4}https?:|<img\b[^<>]{0,200}\bsrc\s{0,4}=\s{0,4}[\"']?https?:"
-    r"|<script\b|\bonerror\s{0,3}=|document\.cookie",
-    re.IGNORECASE,
+_UNSEEN = _guarded(
+    ("display", r"display\s{0,2}:\s{0,2}none"),
+    ("visibility", r"visibility\s{0,2}:\s{0,2}hidden"),
+    ("opacity", r"opacity\s{0,2}:\s{0,2}0\s{0,2}[;\"']"),
+    ("font-size", r"font-size\s{0,2}:\s{0,2}[01](?:px|pt|em|%)?\s{0,2}[;\"']"),
+    ("color", r"color\s{0,2}:\s{0,2}(?:white|\#fff|transparent)"),
+    ("hidden", r"<[a-z]{1,10}\s[^<>]{0,80}\bhidden\b"),
+)
+"""Of the text in lower case; `_BEACON`, too."""
+
+_BEACON = _guarded(
+    ("](", r"!\[[^\[\]\n]{0,200}\]\(\s{0,4}https?:"),
+    ("<img", r"<img\b[^<>]{0,200}\bsrc\s{0,4}=\s{0,4}[\"']?https?:"),
+    ("<script", r"<script\b"),
+    ("onerror", r"\bonerror\s{0,3}="),
+    ("document.cookie", r"document\.cookie"),
 )
 _BLANKS = re.compile(rf"\s{{{WIDE_PADDING}}}|\n{{{TALL_PADDING}}}")
 _WHITE = table_of("?" + "".join(filter(str.isspace, map(chr, range(256)))))
@@ -87,10 +107,11 @@ def odd_shapes(text: str, role: Role) -> Iterator[str]:
         if _poses(text):
             yield "poses_as_system"
 
-        if _hides(text):
+        lower = _lower(text)
+        if _matches(text, _COMMENT) or _matches(lower, _UNSEEN):
             yield "hidden_part"
 
-        if _may_be_remote(text) and _BEACON.search(text):
+        if _matches(lower, _BEACON):
             yield "remote_content"
 
     if len(text) > TALL_PADDING and _may_be_padded(text) and _BLANKS.search(text.strip()):
@@ -105,12 +126,7 @@ _MARKS = frozenset("<[#:{/=.")
 
 
 def _poses(text: str) -> bool:
-    if (
-        ("<" in text and _POSES_ANGLE.search(text))
-        or ("[" in text and _POSES_BRACKET.search(text))
-        or ("##" in text and _POSES_HEADING.search(text))
-        or (":" in text and _POSES_COLON.search(text))
-    ):
+    if _matches(text, _POSES):
         return True
 
     if "Assistant" in text and "Assistant" in _TURN.findall(text) and len(set(_TURN.findall(text))) > 1:
@@ -124,19 +140,17 @@ def _poses(text: str) -> bool:
     return False
 
 
-def _hides(text: str) -> bool:
-    if ("<!--" in text or "]:" in text or "{#" in text or "/*" in text) and _COMMENT.search(text):
-        return True
+def _matches(text: str, patterns: _Guarded) -> bool:
+    for needle, pattern in patterns:
+        if needle in text and pattern.search(text):
+            return True
 
-    return (":" in text or "<" in text) and _UNSEEN.search(text) is not None
+    return False
 
 
-def _may_be_remote(text: str) -> bool:
-    if "<" in text or "](" in text:
-        return True
-
-    lower = text.lower()
-    return "onerror" in lower or "document." in lower
+def _lower(text: str) -> str:
+    """`text` in lower case as patterns that ignore it see it, character by character."""
+    return text.replace("\u0130", "i").replace("\u0131", "i").replace("\u017f", "s").lower()
 
 
 def _may_be_padded(text: str) -> bool:

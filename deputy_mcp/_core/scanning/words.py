@@ -20,7 +20,7 @@ OVERLAP = 32
 LONGEST_SHAPE = 300
 """Characters of a chunk that are looked at for its shape; its words are read to the end."""
 
-MOST_KEPT, LONGEST_KEPT = 4096, 32
+MOST_KEPT, LONGEST_KEPT = 8192, 32
 """Chunks whose reading is kept between texts, and their characters: what honest texts repeat."""
 
 WRAPPED_LINE = 40
