@@ -132,8 +132,7 @@ def read_bits(words: list[str]) -> dict[str, int]:
     """The concepts of one sentence, each as the bit set of the words that carry it."""
     words = ["<start>", *words]
     bits: dict[str, int] = {}
-    for index, word in enumerate(words):
-        entry = LEXICON.get(word)
+    for index, entry in enumerate(map(LEXICON.get, words)):
         if entry is None:
             continue
 

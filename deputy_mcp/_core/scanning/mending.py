@@ -6,7 +6,7 @@ chunk is joined with a bounded number of neighbours, and only `LONGEST_RUN` lett
 
 import re
 import string
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 
 from deputy_mcp._core.scanning.lexicon import ENGLISH
@@ -64,8 +64,10 @@ def mend_words(text: str) -> tuple[str, int]:
     if apart or has_run(signs, _IN_RUN, SHORTEST_RUN):
         text = _RUN.sub(lambda match: _cut_letters(match[0], mended, budget), text)
 
-    known: dict[str, _Chunk] = {}
-    lines = [" ".join(_mend_line(line.split(), mended, known)) for line in text.split("\n")]
+    if not mended and _is_whole(text.split()):
+        return text, 0
+
+    lines = [" ".join(_mend_line(line.split(), mended)) for line in text.split("\n")]
     return "\n".join(lines), len(mended)
 
 
@@ -133,8 +135,11 @@ _Chunk = tuple[str, str, bool]
 whether it may be the first fragment of a word."""
 
 
-def _read_chunk(chunk: str) -> _Chunk:
-    return _read_short(chunk) if len(chunk) <= LONGEST_KEPT else _read_long(chunk)
+def _read_chunks(chunks: list[str]) -> list[_Chunk]:
+    if max(map(len, chunks), default=0) <= LONGEST_KEPT:
+        return list(map(_read_short, chunks))
+
+    return [_read_short(chunk) if len(chunk) <= LONGEST_KEPT else _read_long(chunk) for chunk in chunks]
 
 
 def _read_long(chunk: str) -> _Chunk:
@@ -148,15 +153,10 @@ def _read_long(chunk: str) -> _Chunk:
 _read_short = lru_cache(MOST_KEPT)(_read_long)
 
 
-def _is_whole(chunks: list[str], known: dict[str, _Chunk]) -> bool:
-    """Whether there is nothing to mend in a line: a quick look that may take a whole line for a broken one."""
+def _is_whole(chunks: list[str]) -> bool:
+    """Whether there is nothing to mend: a quick look that may take a whole text for a broken one."""
     first = ""
-    for chunk in chunks:
-        read = known.get(chunk)
-        if read is None:
-            read = known[chunk] = _read_chunk(chunk)
-
-        core, word, opens = read
+    for core, word, opens in _read_chunks(chunks):
         if word or (first and core and first + core in _BEGINNINGS):
             return False
 
@@ -165,22 +165,15 @@ def _is_whole(chunks: list[str], known: dict[str, _Chunk]) -> bool:
     return True
 
 
-def _mend_line(chunks: list[str], mended: set[str], known: dict[str, _Chunk]) -> Iterable[str]:
-    return chunks if _is_whole(chunks, known) else _mend_broken(chunks, mended, known)
-
-
-def _mend_broken(chunks: list[str], mended: set[str], known: dict[str, _Chunk]) -> Iterator[str]:
-    for chunk in chunks:
-        if chunk not in known:
-            known[chunk] = _read_chunk(chunk)
-
+def _mend_line(chunks: list[str], mended: set[str]) -> Iterator[str]:
+    read = _read_chunks(chunks)
     at = 0
     while at < len(chunks):
         chunk = chunks[at]
-        _, word, opens = known[chunk]
-        parts = _count_fragments([known[after][0] for after in chunks[at : at + 5]]) if opens else 0
+        _, word, opens = read[at]
+        parts = _count_fragments([core for core, _, _ in read[at : at + 5]]) if opens else 0
         if parts:
-            word = "".join(known[part][0] for part in chunks[at : at + parts])
+            word = "".join(core for core, _, _ in read[at : at + parts])
             mended.add(word)
             yield _keep_edges(chunk, chunks[at + parts - 1], word)
             at += parts

@@ -42,6 +42,8 @@ class Pattern:
     """Concepts without any of which in the sentence it cannot hold."""
     key: str
     """The one of them by which the pattern is looked up: the rarest. Every sentence has a start."""
+    second: str
+    """The next one, or the same if there is no other."""
 
 
 def compile_pattern(source: str, sizes: Mapping[str, int]) -> Pattern:
@@ -61,7 +63,8 @@ def compile_pattern(source: str, sizes: Mapping[str, int]) -> Pattern:
             parts[-1] = _grow(parts[-1], word, sizes)
 
     here = frozenset(name for part in parts if not part.near and not part.absent for name in part.concepts)
-    return Pattern(tuple(parts), needs=here, key=min(sorted(here), key=lambda name: (name == "start", sizes[name])))
+    by_size = sorted(sorted(here), key=lambda name: (name == "start", sizes[name]))
+    return Pattern(tuple(parts), needs=here, key=by_size[0], second=by_size[1 % len(by_size)])
 
 
 def _grow(part: Part, word: str, sizes: Mapping[str, int]) -> Part:

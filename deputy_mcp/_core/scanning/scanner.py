@@ -34,18 +34,18 @@ MOST_KEPT, LONGEST_KEPT = 4096, 64
 _BY_CODE = {rule.code: rule for rule in RULES}
 
 
-def _by_key() -> dict[str, tuple[tuple[str, Pattern], ...]]:
-    table: dict[str, list[tuple[str, Pattern]]] = {}
+def _by_key() -> dict[str, tuple[tuple[str, str, Pattern], ...]]:
+    table: dict[str, list[tuple[str, str, Pattern]]] = {}
     for rule in RULES:
         for source in rule.patterns:
             pattern = compile_pattern(source, SIZES)
-            table.setdefault(pattern.key, []).append((rule.code, pattern))
+            table.setdefault(pattern.key, []).append((rule.code, pattern.second, pattern))
 
     return {key: tuple(patterns) for key, patterns in table.items()}
 
 
 _PATTERNS = _by_key()
-"""Concept → the patterns that cannot hold without it, so that most are never tried."""
+"""Concept → the patterns that cannot hold without it and another one, so that most are never tried."""
 
 
 def scan_tool(tool: Mapping[str, Any]) -> tuple[Finding, ...]:
@@ -151,8 +151,8 @@ def _judge(text: str, own: Collection[str]) -> list[str]:
     found: list[str] = []
     for index, bits in enumerate(sentences):
         for concept in bits:
-            for code, pattern in _PATTERNS.get(concept, ()):
-                if code not in found and holds(pattern, sentences, index):
+            for code, second, pattern in _PATTERNS.get(concept, ()):
+                if second in bits and code not in found and holds(pattern, sentences, index):
                     found.append(code)
 
     return found

@@ -117,13 +117,18 @@ def cut_sentences(text: str, *, own: Collection[str] = ()) -> Iterator[list[str]
             if not words and chunk in _DASHES:
                 continue  # a bullet
 
-            read = known.get(chunk)
-            if read is None:
-                kept = len(chunk) <= LONGEST_KEPT and not (own and may_name(chunk))
-                read = known[chunk] = _read_short(chunk) if kept else _read_chunk(chunk, own)
+            short = len(chunk) <= LONGEST_KEPT
+            if short:
+                said, ends, names = _read_short(chunk)
 
-            words.extend(read[0])
-            if read[1]:
+            if not short or (names and own):
+                if chunk not in known:
+                    known[chunk] = _read_chunk(chunk, own)
+
+                said, ends = known[chunk]
+
+            words += said
+            if ends:
                 yield from _cut_long(words)
                 words = []
             elif len(words) >= LONGEST_SENTENCE:
@@ -167,8 +172,9 @@ def _read_chunk(chunk: str, own: Collection[str]) -> tuple[tuple[str, ...], bool
 
 
 @lru_cache(MOST_KEPT)
-def _read_short(chunk: str) -> tuple[tuple[str, ...], bool]:
-    return _read_chunk(chunk, ())
+def _read_short(chunk: str) -> tuple[tuple[str, ...], bool, bool]:
+    """The same, but for `own`, which makes a difference if the third is true."""
+    return (*_read_chunk(chunk, ()), may_name(chunk))
 
 
 def _is_word(text: str) -> bool:
