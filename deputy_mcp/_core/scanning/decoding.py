@@ -166,7 +166,9 @@ def _from_base64(text: str) -> bytes:
     plain = text.rstrip("=").translate(_URL_SIGNS)
     # A word in front of it, as in `base64/SGVs…`, shifts the groups of four.
     for shift in range(4):
-        data = binascii.a2b_base64(_pad(plain[shift:], 4))
+        size = len(plain) - shift
+        size -= size % 4 == 1
+        data = binascii.a2b_base64(plain[shift : shift + size] + "=="[: -size % 4])
         if _readable(data):
             return data
 
@@ -176,14 +178,11 @@ def _from_base64(text: str) -> bytes:
 _URL_SIGNS = str.maketrans("-_", "+/")
 
 
-def _pad(text: str, group: int) -> str:
-    text = text[: len(text) - 1] if len(text) % group == 1 else text
-    return text + "=" * (-len(text) % group)
-
-
 def _from_base32(text: str) -> bytes:
     try:
-        return base64.b32decode(_pad(text.rstrip("="), 8))
+        text = text.rstrip("=")
+        text = text[: len(text) - (len(text) % 8 == 1)]
+        return base64.b32decode(text + "=" * (-len(text) % 8))
     except binascii.Error:
         return b""
 
@@ -212,7 +211,7 @@ def _readable(data: bytes) -> str:
     """The bytes as a text, if that is what they are; otherwise an empty string."""
     data = data.replace(b"\0", b"")
     text = data.decode(errors="ignore")
-    if len(text.encode()) + STRAY_BYTES < len(data):
+    if len(text) + STRAY_BYTES < len(data) and len(text.encode()) + STRAY_BYTES < len(data):
         return ""
 
     plain = "".join(fold(text).split())

@@ -6,7 +6,7 @@ chunk is joined with a bounded number of neighbours, and only `LONGEST_RUN` lett
 
 import re
 import string
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from deputy_mcp._core.scanning.lexicon import ENGLISH
@@ -40,8 +40,8 @@ _IN_SPACED = bytes(
     ord("a" if (sign.isascii() and sign.isalnum()) or sign in "@$!" else " " if sign in " \t\n._-*|/·,~+:" else ".")
     for sign in map(chr, range(256))
 )
-_SPACED_ROUGHLY = re.compile(rb" a {1,4}a ")
-"""Two of the inner letters of `_SPACED`, so translated."""
+_SPACED_ROUGHLY = re.compile(rb" a {1,4}a {1,4}a ")
+"""The three inner letters that `_SPACED` has at least, so translated."""
 
 _IN_RUN = table_of(string.ascii_letters)
 _DIGIT_FOR_LETTER = re.compile(r"[a-z][0-9]{1,2}[a-z]|^[0-9][a-z]|[a-z][0-9]$")
@@ -63,9 +63,6 @@ def mend_words(text: str) -> tuple[str, int]:
 
     if apart or has_run(signs, _IN_RUN, SHORTEST_RUN):
         text = _RUN.sub(lambda match: _cut_letters(match[0], mended, budget), text)
-
-    if not mended and _is_whole(text.split()):
-        return text, 0
 
     lines = [" ".join(_mend_line(line.split(), mended)) for line in text.split("\n")]
     return "\n".join(lines), len(mended)
@@ -153,10 +150,10 @@ def _read_long(chunk: str) -> _Chunk:
 _read_short = lru_cache(MOST_KEPT)(_read_long)
 
 
-def _is_whole(chunks: list[str]) -> bool:
-    """Whether there is nothing to mend: a quick look that may take a whole text for a broken one."""
+def _is_whole(read: list[_Chunk]) -> bool:
+    """Whether there is nothing to mend: a quick look that may take a whole line for a broken one."""
     first = ""
-    for core, word, opens in _read_chunks(chunks):
+    for core, word, opens in read:
         if word or (first and core and first + core in _BEGINNINGS):
             return False
 
@@ -165,8 +162,12 @@ def _is_whole(chunks: list[str]) -> bool:
     return True
 
 
-def _mend_line(chunks: list[str], mended: set[str]) -> Iterator[str]:
+def _mend_line(chunks: list[str], mended: set[str]) -> Iterable[str]:
     read = _read_chunks(chunks)
+    return chunks if _is_whole(read) else _mend_chunks(chunks, read, mended)
+
+
+def _mend_chunks(chunks: list[str], read: list[_Chunk], mended: set[str]) -> Iterator[str]:
     at = 0
     while at < len(chunks):
         chunk = chunks[at]

@@ -43,6 +43,10 @@ KNOWN_KEYS = KEYWORDS | {
 """Names that MCP and JSON Schema gave, not the server. They need no look."""
 
 
+def _is_clean(key: str) -> bool:
+    return len(key) <= LONGEST_KEY and key.isprintable() and clean_text(key) == key
+
+
 @frozen
 class Text:
     """One text and its place."""
@@ -61,11 +65,15 @@ class _Spot:
     """Whether the place stays the same for everything below."""
 
     def below(self, key: str) -> "_Spot":
-        if self.ends or len(key) > LONGEST_KEY or not key.isprintable() or clean_text(key) != key:
+        if self.ends or not (key in KNOWN_KEYS or _is_clean(key)):
             return _Spot(self.place, ends=True)
 
         longer = f"{self.place}/{key.replace('~', '~0').replace('/', '~1')}"
         return _Spot(longer) if len(longer) <= LONGEST_PLACE else _Spot(self.place, ends=True)
+
+
+_TELLING = (str, Mapping, list, tuple)
+"""What holds texts."""
 
 
 def walk_tool(tool: Mapping[str, Any]) -> Iterator[Text]:
@@ -79,11 +87,12 @@ def walk_tool(tool: Mapping[str, Any]) -> Iterator[Text]:
         elif isinstance(value, Mapping):
             below: list[tuple[Any, _Spot, Role]] = []
             for key, item in value.items():
-                here = spot.below(key)
                 if key not in KNOWN_KEYS:
-                    yield Text(here.place, key, "value" if role == "value" else "key")
+                    yield Text(spot.below(key).place, key, "value" if role == "value" else "key")
 
-                below.append((item, here, "name" if value is tool and key == "name" else _role(key, role)))
+                if isinstance(item, _TELLING):
+                    here = spot.below(key)
+                    below.append((item, here, "name" if value is tool and key == "name" else _role(key, role)))
 
             stack.extend(reversed(below))
         elif isinstance(value, list | tuple):
@@ -91,7 +100,11 @@ def walk_tool(tool: Mapping[str, Any]) -> Iterator[Text]:
             if len(strings) > 1:
                 yield Text(spot.place, " ".join(strings), "list")
 
-            stack.extend((value[i], spot.below(str(i)), role) for i in reversed(range(len(value))))
+            stack.extend(
+                (value[i], spot.below(str(i)), role)
+                for i in reversed(range(len(value)))
+                if isinstance(value[i], _TELLING)
+            )
 
 
 def _role(key: str, role: Role) -> Role:
