@@ -60,7 +60,6 @@ _ESCAPE = re.compile(
 _BASES = (10, 16, 16, 16, 16, 16, 16, 8, 16)
 _ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'", "nbsp": " "}
 
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
 _BASE32 = re.compile(r"[A-Z2-7]{24,}={0,6}")
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2}){12,}|(?:(?:0[xX]|\\x)?[0-9a-fA-F]{2}[ ,:]{1,2}){10,}[0-9a-fA-F]{2}")
 _DECIMAL = re.compile(r"(?:[0-9]{2,3}[ ,]{1,2}){10,}[0-9]{2,3}")
@@ -78,6 +77,9 @@ _IN_WORDS = bytes.maketrans(
     ).encode(),
 )
 """What ends a segment becomes a line break, what is no letter a space."""
+
+SHORTEST_BASE64 = 16
+"""Letters and digits in a row that are tried as Base64."""
 
 SHORTEST_SEGMENT = 16
 """Characters of a sentence from which on it may be a cipher's."""
@@ -144,18 +146,21 @@ def _strip_tags(text: str) -> tuple[str, bool]:
 def _undo_bytes(text: str) -> tuple[str, bool]:
     """Whatever of the text is bytes in writing and comes out as English."""
     signs = to_bytes(text)
-    shapes = (
-        *(_LETTER_BYTES if has_run(signs, _IN_BASE64, 16) else ()),
-        *(_NUMBER_BYTES if has_run(signs, _IN_NUMBERS, 24) else ()),
-    )
-    found = [
-        read
-        for shape, decode in shapes
-        for match in shape.finditer(text)
-        for read in [_readable(decode(match[0]))]
-        if read
-    ]
-    return "\n\n".join(found), any(map(_is_message, found))
+    found = list(map(_from_base64, _find_base64(text, signs)))
+    for shape, decode, table, size in _BYTES:
+        if has_run(signs, table, size):
+            found += [decode(match[0]) for match in shape.finditer(text)]
+
+    read = list(filter(None, map(_readable, found)))
+    return "\n\n".join(read), any(map(_is_message, read))
+
+
+def _find_base64(text: str, signs: bytes) -> Iterator[str]:
+    marks = signs.translate(_IN_BASE64) + b"."
+    end = 0
+    while (start := marks.find(b"x" * SHORTEST_BASE64, end)) >= 0:
+        end = marks.index(b".", start)
+        yield text[start:end]
 
 
 def _is_message(text: str) -> bool:
@@ -163,7 +168,7 @@ def _is_message(text: str) -> bool:
 
 
 def _from_base64(text: str) -> bytes:
-    plain = text.rstrip("=").translate(_URL_SIGNS)
+    plain = text.translate(_URL_SIGNS)
     # A word in front of it, as in `base64/SGVs…`, shifts the groups of four.
     for shift in range(4):
         size = len(plain) - shift
@@ -199,12 +204,13 @@ def _from_binary(text: str) -> bytes:
     return bytes(int(code, 2) for code in re.findall(r"[01]{8}", text))
 
 
-_Shapes = tuple[tuple[re.Pattern[str], Callable[[str], bytes]], ...]
-_LETTER_BYTES: _Shapes = ((_BASE64, _from_base64), (_BASE32, _from_base32))
-"""They need 16 signs of Base64 in a row."""
-
-_NUMBER_BYTES: _Shapes = ((_HEX, _from_hex), (_DECIMAL, _from_decimal), (_BINARY, _from_binary))
-"""They need 24 digits, blanks and commas in a row."""
+_BYTES: tuple[tuple[re.Pattern[str], Callable[[str], bytes], bytes, int], ...] = (
+    (_BASE32, _from_base32, _IN_BASE64, 24),
+    (_HEX, _from_hex, _IN_NUMBERS, 24),
+    (_DECIMAL, _from_decimal, _IN_NUMBERS, 32),
+    (_BINARY, _from_binary, _IN_NUMBERS, 64),
+)
+"""Shape, what undoes it, and the run of signs without which there is none."""
 
 
 def _readable(data: bytes) -> str:

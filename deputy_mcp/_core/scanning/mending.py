@@ -37,11 +37,11 @@ _SPACED = re.compile(
 _RUN = re.compile(rf"[A-Za-z]{{{SHORTEST_RUN},{LONGEST_RUN}}}")
 _LETTER = re.compile(r"[A-Za-z0-9@$!]")
 _IN_SPACED = bytes(
-    ord("a" if (sign.isascii() and sign.isalnum()) or sign in "@$!" else " " if sign in " \t\n._-*|/·,~+:" else ".")
+    ord("a" if sign.isascii() and sign.isalnum() else "b" if sign in "@$!" else " " if sign in " \t\n._-*|/·,~+:" else ".")
     for sign in map(chr, range(256))
 )
-_SPACED_ROUGHLY = re.compile(rb" a {1,4}a {1,4}a ")
-"""The three inner letters that `_SPACED` has at least, so translated."""
+_SPACED_ROUGHLY = re.compile(rb" [ab] {1,4}[ab] {1,4}[ab] {1,4}[ab](?!a)")
+"""Four letters that `_SPACED` has at least, so translated."""
 
 _IN_RUN = table_of(string.ascii_letters)
 _DIGIT_FOR_LETTER = re.compile(r"[a-z][0-9]{1,2}[a-z]|^[0-9][a-z]|[a-z][0-9]$")

@@ -56,55 +56,51 @@ class Text:
     role: Role
 
 
-@frozen
-class _Spot:
-    """Where the walk is."""
-
-    place: str = ""
-    ends: bool = False
-    """Whether the place stays the same for everything below."""
-
-    def below(self, key: str) -> "_Spot":
-        if self.ends or not (key in KNOWN_KEYS or _is_clean(key)):
-            return _Spot(self.place, ends=True)
-
-        longer = f"{self.place}/{key.replace('~', '~0').replace('/', '~1')}"
-        return _Spot(longer) if len(longer) <= LONGEST_PLACE else _Spot(self.place, ends=True)
+_Spot = tuple[str, bool]
+"""Where the walk is: the place, and whether it stays the same for everything below."""
 
 
-_TELLING = (str, Mapping, list, tuple)
-"""What holds texts."""
+def _below(spot: _Spot, key: str) -> _Spot:
+    place, ends = spot
+    if ends or not (key in KNOWN_KEYS or _is_clean(key)):
+        return place, True
+
+    longer = f"{place}/{key.replace('~', '~0').replace('/', '~1')}"
+    return (longer, False) if len(longer) <= LONGEST_PLACE else (place, True)
+
+
+_MUTE = frozenset({int, float, bool, type(None)})
+"""What most values of a schema are, and no text."""
 
 
 def walk_tool(tool: Mapping[str, Any]) -> Iterator[Text]:
     """The texts of a raw tool definition, in its order."""
     # What is still to do, the next last: (value, where it stands, role of a string).
-    stack: list[tuple[Any, _Spot, Role]] = [(tool, _Spot(), "prose")]
+    stack: list[tuple[Any, _Spot, Role]] = [(tool, ("", False), "prose")]
     while stack:
         value, spot, role = stack.pop()
         if isinstance(value, str):
-            yield Text(spot.place, value, role)
+            yield Text(spot[0], value, role)
         elif isinstance(value, Mapping):
             below: list[tuple[Any, _Spot, Role]] = []
             for key, item in value.items():
-                if key not in KNOWN_KEYS:
-                    yield Text(spot.below(key).place, key, "value" if role == "value" else "key")
+                known = key in KNOWN_KEYS
+                if known and type(item) in _MUTE:
+                    continue
 
-                if isinstance(item, _TELLING):
-                    here = spot.below(key)
-                    below.append((item, here, "name" if value is tool and key == "name" else _role(key, role)))
+                here = _below(spot, key)
+                if not known:
+                    yield Text(here[0], key, "value" if role == "value" else "key")
+
+                below.append((item, here, "name" if value is tool and key == "name" else _role(key, role)))
 
             stack.extend(reversed(below))
         elif isinstance(value, list | tuple):
             strings = [item for item in value if isinstance(item, str)]
             if len(strings) > 1:
-                yield Text(spot.place, " ".join(strings), "list")
+                yield Text(spot[0], " ".join(strings), "list")
 
-            stack.extend(
-                (value[i], spot.below(str(i)), role)
-                for i in reversed(range(len(value)))
-                if isinstance(value[i], _TELLING)
-            )
+            stack.extend((value[i], _below(spot, str(i)), role) for i in reversed(range(len(value))))
 
 
 def _role(key: str, role: Role) -> Role:
