@@ -338,11 +338,18 @@ def test_a_megabyte_of_hostile_text_is_scanned_in_bounded_time(part):
     assert time.perf_counter() - start < 4
 
 
+def patterns_in(value):
+    if isinstance(value, re.Pattern):
+        return [value]
+
+    return [pattern for item in value for pattern in patterns_in(item)] if isinstance(value, tuple) else []
+
+
 PATTERNS = {
-    f"{module.name}.{name}": value
+    f"{module.name}.{name}" + f"[{number}]" * isinstance(value, tuple): pattern
     for module in iter_modules(scanning.__path__)
     for name, value in vars(import_module(f"{scanning.__name__}.{module.name}")).items()
-    if isinstance(value, re.Pattern)
+    for number, pattern in enumerate(patterns_in(value))
 }
 
 

@@ -84,7 +84,8 @@ _SPOT = re.compile("[^ -~\\t\\n]")
 _WIDE_LETTER = re.compile(f"[{_WIDE}]")
 _HAS_CJK = re.compile(f"[{_CJK}]")
 _DOUBLES = (
-    "асеорхуѕіјһԁԛԝӏкАВСЕНІЈКМОРЅТХҮ\u03bf\u03bd\u03c1\u03b9\u03c5\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a7"
+    "асеорхуѕіјһԁԛԝӏкАВСЕНІЈКМОРЅТХҮ\u03bf\u03bd\u03c1\u03b9\u03c5"
+    "\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a7"
 )
 _DISGUISED = re.compile(
     # The first letter stands by itself, for a search skips to a class much faster than to a run of it.

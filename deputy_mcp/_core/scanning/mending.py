@@ -37,11 +37,20 @@ _SPACED = re.compile(
 _RUN = re.compile(rf"[A-Za-z]{{{SHORTEST_RUN},{LONGEST_RUN}}}")
 _LETTER = re.compile(r"[A-Za-z0-9@$!]")
 _IN_SPACED = bytes(
-    ord("a" if sign.isascii() and sign.isalnum() else "b" if sign in "@$!" else " " if sign in " \t\n._-*|/·,~+:" else ".")
+    ord(
+        "a"
+        if sign.isascii() and sign.isalnum()
+        else "b"
+        if sign in "@$!"
+        else " "
+        if sign in " \t\n._-*|/·,~+:"
+        else "."
+    )
     for sign in map(chr, range(256))
 )
-_SPACED_ROUGHLY = re.compile(rb" [ab] {1,4}[ab] {1,4}[ab] {1,4}[ab](?!a)")
-"""Four letters that `_SPACED` has at least, so translated."""
+_FIRST = "|".join(f"(?<=[ab]{gap}[ab] )(?<!a[ab]{gap}[ab] )" for gap in (" ", "  ", "   ", "    "))
+_SPACED_ROUGHLY = re.compile(rf" [ab] (?:{_FIRST}) {{0,3}}[ab] {{1,4}}[ab] {{1,4}}[ab](?!a)")
+"""The five letters that `_SPACED` has at least, so translated; from the second on, for a search skips to a blank."""
 
 _IN_RUN = table_of(string.ascii_letters)
 _DIGIT_FOR_LETTER = re.compile(r"[a-z][0-9]{1,2}[a-z]|^[0-9][a-z]|[a-z][0-9]$")
@@ -57,7 +66,7 @@ def mend_words(text: str) -> tuple[str, int]:
     budget = [LONGEST_RUN]
     signs = to_bytes(text)
     # Letters that stand apart may come together to a run, so both are looked for before either is mended.
-    apart = _SPACED_ROUGHLY.search(signs.translate(_IN_SPACED))
+    apart = _SPACED_ROUGHLY.search(signs.translate(_IN_SPACED).decode())
     if apart:
         text = _SPACED.sub(lambda match: _join_letters(match[0], mended, budget), text)
 

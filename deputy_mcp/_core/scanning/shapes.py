@@ -48,6 +48,7 @@ def _guarded(*rows: tuple[str, str]) -> _Guarded:
     return tuple((needle, re.compile(pattern)) for needle, pattern in rows)
 
 
+_ANNOUNCEMENTS = "message|prompt|notice|note|instruction|directive|override|command|alert|update"
 _POSES = _guarded(
     ("<|", r"<\|[^<>|\n]{1,60}\|>"),  # tokens of chat templates
     ("SYS>>", r"<</?SYS>>"),
@@ -55,11 +56,7 @@ _POSES = _guarded(
     ("[", r"\[(?:Important|Critical|Urgent|BACKGROUND|GLOBAL|SECRET|MANDATORY)\]"),
     ("[/", r"\[/(?i:hidden|system|secret|admin|instructions?|important)\]"),
     ("[", r"\[[A-Z_ ]{0,40}(?:INSTRUCTION|DIRECTIVE|PROMPT)[A-Z_ ]{0,20}\]"),
-    (
-        "##",
-        r"##\#{0,4}\s{0,3}\(?(?i:system|assistant|admin)[ _-]?"
-        r"(?i:message|prompt|notice|note|instruction|directive|override|command|alert|update)",
-    ),
+    ("##", rf"##\#{{0,4}}\s{{0,3}}\(?(?i:system|assistant|admin)[ _-]?(?i:{_ANNOUNCEMENTS})"),
     ("role", r"[\"']role[\"']\s{0,3}:\s{0,3}[\"'](?:system|developer)[\"']"),
     *((word, rf"{word}(?<![A-Za-z_]{word})\s{{0,2}}:") for word in ("SYSTEM", "ASSISTANT", "ADMIN", "DEVELOPER")),
     *((word, rf"(?:^|\n)\s{{0,4}}{word}\s?: ") for word in ("Human", "Assistant", "System")),
@@ -141,7 +138,7 @@ def _poses(text: str) -> bool:
 
 
 def _matches(text: str, patterns: _Guarded) -> bool:
-    for needle, pattern in patterns:
+    for needle, pattern in patterns:  # noqa: SIM110 - a generator costs more than the looks
         if needle in text and pattern.search(text):
             return True
 

@@ -132,7 +132,7 @@ def cut_sentences(text: str, *, own: Collection[str] = ()) -> Iterator[list[str]
                 yield from _cut_long(words)
                 words = []
             elif len(words) >= LONGEST_SENTENCE:
-                pieces = list(_cut_long(words))
+                pieces = _cut_long(words)
                 words = pieces.pop()
                 yield from pieces
 
@@ -147,11 +147,13 @@ def _goes_on(first: str, *, wraps: bool) -> bool:
     return first.islower() or (first not in _BULLETS and (wraps or first in "('\"`"))
 
 
-def _cut_long(words: list[str]) -> Iterator[list[str]]:
+def _cut_long(words: list[str]) -> list[list[str]]:
     """Pieces of at most `LONGEST_SENTENCE` words, each beginning with the last `OVERLAP` words of the one before."""
+    if len(words) <= LONGEST_SENTENCE:
+        return [words]
+
     step = LONGEST_SENTENCE - OVERLAP
-    for start in range(0, max(1, len(words) - OVERLAP), step):
-        yield words[start : start + LONGEST_SENTENCE]
+    return [words[start : start + LONGEST_SENTENCE] for start in range(0, len(words) - OVERLAP, step)]
 
 
 def _read_chunk(chunk: str, own: Collection[str]) -> tuple[tuple[str, ...], bool]:
