@@ -34,7 +34,7 @@ READ_AT_ONCE_BYTES = 1_000
 larger one in a thread."""
 
 SCANNED_END = 8 * 1024
-"""Characters scanned at each end of a long text: scanning is some thousand times slower than reading."""
+"""Characters scanned at each end of a long text: scanning is some hundred times slower than reading."""
 
 
 async def finish_tool(call: ToolCall, gate: Gate, spill: Spill, raw: dict[str, Any]) -> ToolResult:

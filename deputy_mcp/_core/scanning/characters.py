@@ -117,7 +117,8 @@ def _odd_places(text: str) -> Iterator[re.Match[str]]:
     """What `_ODD.finditer` gives. A match begins at a sign that is not plain, or at the letter before it."""
     at = 0
     while spot := _SPOT.search(text, at):
-        match = _ODD.match(text, max(at, spot.start() - 1)) or _ODD.match(text, spot.start())
+        start = spot.start()
+        match = (_ODD.match(text, start - 1) if start > at else None) or _ODD.match(text, start)
         if match:
             yield match
 
