@@ -363,7 +363,7 @@ def _sdk_errors(method: str) -> Iterator[None]:
 
 def _start_error(text: str) -> Exception:
     """Why a server did not become READY: the SDK's error where the connection names its kind, else a RuntimeError."""
-    name, _, rest = text.partition(": ")
+    name, _, rest = text.removeprefix("its sign-in failed: ").partition(": ")
     kind = getattr(mcp.client.auth, name, None)
     return kind(rest) if isinstance(kind, type) and issubclass(kind, Exception) else RuntimeError(text)
 
