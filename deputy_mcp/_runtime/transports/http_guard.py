@@ -429,12 +429,10 @@ def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
 
 
 def _outgoing(request: httpx2.Request, record: CallRecord | None) -> httpx2.Request:
-    headers = request.headers.copy()
-    headers.pop(CALL_HEADER, None)
-    headers["accept-encoding"] = "gzip, deflate"
+    headers = [*_without(request.headers, _OURS), (b"Accept-Encoding", b"gzip, deflate")]
     body = request.content if record is None or record.body is None else record.body
     if request.method == "POST":
-        headers["content-length"] = str(len(body))
+        headers.append((b"Content-Length", b"%d" % len(body)))
 
     return httpx2.Request(
         request.method, request.url, headers=headers, content=body, extensions=dict(request.extensions)
@@ -445,12 +443,17 @@ def _stand_in(request: httpx2.Request, status: int) -> httpx2.Response:
     return httpx2.Response(status, headers={"content-type": "text/plain"}, content=b"", request=request)
 
 
-def _plain(headers: httpx2.Headers) -> httpx2.Headers:
-    plain = headers.copy()
-    for name in ("content-encoding", "content-length", "transfer-encoding"):
-        plain.pop(name, None)
+_OURS = frozenset({CALL_HEADER.lower().encode(), b"accept-encoding", b"content-length"})
+_OF_THE_BODY = frozenset({b"content-encoding", b"content-length", b"transfer-encoding"})
 
-    return plain
+
+def _plain(headers: httpx2.Headers) -> httpx2.Headers:
+    return httpx2.Headers(_without(headers, _OF_THE_BODY))
+
+
+def _without(headers: httpx2.Headers, names: frozenset[bytes]) -> list[tuple[bytes, bytes]]:
+    """In one pass: each change of a header walks through all of them."""
+    return [(name, value) for name, value in headers.raw if name.lower() not in names]
 
 
 def _retry_after(value: str | None) -> float | None:
