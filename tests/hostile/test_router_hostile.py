@@ -21,7 +21,7 @@ from raw_sockets import Exchange, listening
 
 from deputy_mcp import CallError, Limits, McpConnection, PinBook, RemoteError, ServerState
 from deputy_mcp._runtime.transports.link import LinkError, LossSignal, Traffic
-from deputy_mcp._runtime.transports.stdio import PipeChannel
+from deputy_mcp._runtime.transports.pipe_channel import PipeChannel
 from deputy_mcp._runtime.transports.stream_dispatcher import StreamDispatcher
 
 OUTSTANDING = (1, 2, 3)
