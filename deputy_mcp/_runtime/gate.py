@@ -250,11 +250,15 @@ class Call(Sending):
                     try:
                         raw = await self._send(session, target, arguments_json)
                     except _NotAgreedError as error:
+                        self._stage = "waiting"
                         self._lines.withdraw()
                         missing = error.missing
                     else:
                         if raw is not None:
                             return raw
+
+                        if not self.record.sent:
+                            self._lines.withdraw()
 
             if missing is not None:
                 await self._approve(target, missing, arguments_json)

@@ -105,12 +105,14 @@ _SERVER_FIELDS = {
 class CallLines:
     """The events of one call, from its decision to its end."""
 
-    # Mutable state: what was last decided, and for which arguments; the line that announces the call; whether it ended.
+    # Mutable state: what was last decided, and for which arguments; the line that announces the call, and the number of
+    # that of an earlier attempt which left; whether it ended.
     def __init__(self, recorder: Recorder, *, server: str, tool: str, method: str) -> None:
         self._recorder = recorder
         self._names: dict[str, Any] = {"call": recorder.number(), "server": server, "tool": tool, "method": method}
         self._decided: dict[str, Any] = {}
         self._intent: Line | None = None
+        self._stood: int | None = None
         self._ended = False
 
     def decided(self, decision: Decision, *, public_name: str, digest: str | None, arguments: bytes) -> None:
@@ -135,6 +137,11 @@ class CallLines:
     def announce(self, *, generation: int, sent_again: bool) -> None:
         """It is about to be sent. Raises `JournalUnavailableError`."""
         if self._recorder.journal is not None:
+            if self._intent is not None and self._intent.seq is not None:
+                self._stood = self._intent.seq
+            else:
+                self.withdraw()
+
             self._intent = self._recorder.journal.announce(
                 "call", **self._names, **self._decided, generation=generation, sent_again=sent_again or None
             )
@@ -156,7 +163,7 @@ class CallLines:
             # It never left, and never stood there.
             self.withdraw()
 
-        return None if self._intent is None else self._intent.seq
+        return self._stood if self._intent is None else self._intent.seq
 
     def ended(self, result: Any, *, reply_sha256: str | None) -> None:
         """It came to a result."""

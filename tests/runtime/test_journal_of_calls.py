@@ -28,12 +28,17 @@ from deputy_mcp import (
     StdioServer,
 )
 from deputy_mcp._core.audit_chain import verify_lines
+from deputy_mcp._core.errors import CallError
+from deputy_mcp._core.permissions import Allow
 from deputy_mcp._runtime.journal_file import read_lines
+from deputy_mcp._runtime.recording import CallLines, Recorder
+from deputy_mcp._runtime.transports.link import CallRecord
 from deputy_mcp.testing import FixedApprover, ScriptedServer, change_tools, die, fail, reply, tool
 
 pytestmark = pytest.mark.anyio
 
 WRITE = tool("write", annotations=None)
+ASKING = Permissions(web=True, write="ask", destructive="ask")
 SECRET = "s3cret-value-of-the-environment"
 
 
@@ -277,3 +282,49 @@ async def test_ten_thousand_calls_are_all_accounted_for(tmp_path: Path) -> None:
         ran = Counter(json.dumps(entry["arguments"]) for entry in server.ledger("ran"))
         assert (2_250, 1, 250) == (len(ran), max(ran.values()), denied[name])
         assert (2_250, 2_250, 250) == (told["call", name], told["result", name], told["refusal", name])
+
+
+# -- announced, and not sent -----------------------------------------------------------------------------------------
+
+
+def attempts(path: Path, *, secured: tuple[bool, ...]) -> list[dict[str, Any]]:
+    """The lines of a call that was announced so often, each time on its way or not, and then failed."""
+    journal = Journal(path)
+    journal.open()
+    call = CallLines(Recorder(journal), server="s", tool="t", method="tools/call")
+    call.decided(Allow("t is allowed"), public_name="s__t", digest=None, arguments=b"{}")
+    for number, leaves in enumerate(secured):
+        call.announce(generation=number, sent_again=number > 0)
+        if leaves:
+            call.secure()
+
+    call.failed(CallError("gone", server="s", tool="t", outcome="unknown"), seconds=1, record=CallRecord())
+    journal.close()
+    return lines(path, "call", "result")
+
+
+@pytest.mark.parametrize("secured", [(True, False), (True, False, False), (False, True), (False, False, True, False)])
+def test_the_end_of_a_call_names_the_attempt_that_left(tmp_path: Path, secured: tuple[bool, ...]) -> None:
+    """An attempt that never left stands nowhere, and hides none that did."""
+    call, result = attempts(tmp_path / "j", secured=secured)
+    assert (secured.index(True), call["seq"]) == (call["generation"], result["intent"])
+
+
+async def test_narrowed_right_before_it_leaves_a_call_is_asked_for(tmp_path: Path) -> None:
+    """The last word comes after the announcement: what it holds back is sent only as approved, and announced once."""
+    server = ScriptedServer(tmp_path, tools=[WRITE], calls={"write": reply("written")})
+    approver = FixedApprover(Approve())
+    asked = 0
+
+    def live() -> tuple[Permissions | None, Permissions | None]:
+        nonlocal asked
+        asked += 1
+        return Permissions.full() if asked < 3 else ASKING, None
+
+    async with opened({"a": server.stdio()}, tmp_path / "j", approver=approver) as connection:
+        (handle,) = connection.tools()
+        result = await evolve(handle, live=live)()
+
+    calls = lines(tmp_path / "j", "call")
+    assert ("written", 1, 1) == (result.text, server.runs("write"), len(approver.requests))
+    assert 1 == len(calls)
