@@ -38,17 +38,18 @@ bench` runs it all, writes [`{file}`](../../{file}) and draws the page from it. 
 WHY = """
 Where a figure is missed, profiles say why:
 
-- **Echo.** A governed call runs some 600 Python functions. With 128 in flight a third of the processor time goes into its
-  two journal lines and its log event, a third into the gate's own steps (arguments, permissions, pin, deadline), a
-  fifth onto the wire and back, the rest into reading, cleaning and scanning the result. Writes, journal appends and turns
-  of the loop are shared by all calls of a turn, so what is left is the work itself; the row *defaults* shows it without
-  journal and log. What would help next is to keep for each tool what its lines and its request have in common.
-- **HTTP.** Most of a call is `httpx2`, and the SDK's own transport stands between it and us. Our guard copies each request
-  and response once more, to correlate, bound and decode them.
-- **Startup.** A server is READY when its tools were judged, scanned and pinned, and compared with all other servers'; the
-  first one also loads the scanner.
-- **A listing that changed.** It is parsed, each entry is recognised by the hash of its text, and only the others are read
-  again; then the handles of the listing are put together anew.
+- **Echo.** A governed call runs some 600 Python functions. With 128 in flight a third of the processor time goes
+  into its two journal lines and its log event, a third into the gate's own steps (arguments, permissions, pin,
+  deadline), a fifth onto the wire and back, the rest into reading, cleaning and scanning the result. Writes,
+  journal appends and turns of the loop are shared by all calls of a turn, so what is left is the work itself; the
+  row *defaults* shows it without journal and log. What would help next is to keep for each tool what its lines and
+  its request have in common.
+- **HTTP.** Most of a call is `httpx2`, and the SDK's own transport stands between it and us. Our guard copies each
+  request and response once more, to correlate, bound and decode them.
+- **Startup.** A server is READY when its tools were judged, scanned and pinned, and compared with all other
+  servers'; the first one also loads the scanner.
+- **A listing that changed.** It is parsed, each entry is recognised by the hash of its text, and only the others
+  are read again; then the handles of the listing are put together anew.
 - Rows about floods and isolation that are near their bound move with the machine's other work.
 """
 
