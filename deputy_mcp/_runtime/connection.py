@@ -499,7 +499,7 @@ class McpConnection:
             while True:
                 session = await task.wait_ready()
                 try:
-                    async with task.slot():
+                    async with task.slot:
                         return await ask(session, record)
                 except MCPError as error:
                     task.note_fault(session, error)

@@ -233,7 +233,7 @@ class Call(Sending):
             arguments_json = await self._check_arguments(target)
             await self._permit(target, arguments_json)
             session = await self.task.wait_ready()
-            async with self.task.slot():
+            async with self.task.slot:
                 try:
                     target = await self._verified(session, target)
                 except LostWhileVerifyingError:

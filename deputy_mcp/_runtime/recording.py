@@ -137,11 +137,7 @@ class CallLines:
     def announce(self, *, generation: int, sent_again: bool) -> None:
         """It is about to be sent. Raises `JournalUnavailableError`."""
         if self._recorder.journal is not None:
-            if self._intent is not None and self._intent.seq is not None:
-                self._stood = self._intent.seq
-            else:
-                self.withdraw()
-
+            self._stood = self._told_intent()
             self._intent = self._recorder.journal.announce(
                 "call", **self._names, **self._decided, generation=generation, sent_again=sent_again or None
             )
@@ -158,7 +154,7 @@ class CallLines:
             self._intent = None
 
     def _told_intent(self) -> int | None:
-        """The number of the line that announced the call, which is at its end."""
+        """The number of the line that announced the latest attempt which left; one that stands nowhere is withdrawn."""
         if self._intent is not None and self._intent.seq is None:
             # It never left, and never stood there.
             self.withdraw()

@@ -63,11 +63,11 @@ class Owner(Protocol):
         """A further value must be masked from now on."""
 
 
-class _Slot:
-    """`anyio.Semaphore` as a context, without a look at the loop where there is room."""
+class Slot:
+    """A place among so many: an `anyio.Semaphore` as a context, without a look at the loop where there is room."""
 
-    def __init__(self, slots: anyio.Semaphore) -> None:
-        self._slots = slots
+    def __init__(self, most: int) -> None:
+        self._slots = anyio.Semaphore(most)
 
     async def __aenter__(self) -> None:
         try:
@@ -127,8 +127,7 @@ class ServerTask:
         self.protocol_version: str | None = None
         self.requests = ServerRequests(name, answers, limits, self.tell)
         self.awaiting_approval = 0
-        self._slots = anyio.Semaphore(limits.max_concurrent_calls)
-        self._slot = _Slot(self._slots)
+        self.slot = Slot(limits.max_concurrent_calls)
         self._era: Era | None = None
         self._past = Traffic()
         self._timeouts = 0
@@ -253,10 +252,6 @@ class ServerTask:
             return UnavailableError(f"server {self.name!r} is {state}; start it", code="stopped", **known)
 
         return None
-
-    def slot(self) -> "_Slot":
-        """A place among the calls that may be under way: `async with task.slot(): ...`."""
-        return self._slot
 
     def masked(self, text: str, most: int = 500) -> str:
         """`text` as it may be shown: one clean line without this server's secrets."""

@@ -13,11 +13,10 @@ import anyio
 
 def running_loop() -> Any:
     """asyncio's loop, or trio's token where the host runs that; None where neither runs."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        trio = sys.modules.get("trio")
+    if (loop := asyncio_loop()) is not None:
+        return loop
 
+    trio = sys.modules.get("trio")
     try:
         return trio.lowlevel.current_trio_token() if trio is not None else None
     except RuntimeError:
