@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 from bounds import connected
+from workbench import RICH
 
 from deputy_mcp import (
     ApprovalDeniedError,
@@ -22,27 +23,6 @@ from deputy_mcp import (
 )
 from deputy_mcp.testing import FixedApprover, ScriptedServer, change_tools, die, list_changed, reply, tool
 
-RICH = {
-    "title": "Echo",
-    "description": "says it again",
-    "inputSchema": {
-        "type": "object",
-        "properties": {"x": {"type": "string", "description": "what", "enum": ["a", "b"], "default": "a"}},
-        "required": ["x"],
-        "$defs": {"d": {"const": 1}},
-        "additionalProperties": False,
-    },
-    "outputSchema": {"type": "object", "properties": {"y": {"type": "integer", "minimum": 1}}},
-    "annotations": {
-        "title": "E",
-        "readOnlyHint": True,
-        "destructiveHint": False,
-        "idempotentHint": True,
-        "openWorldHint": False,
-    },
-    "icons": [{"src": "https://example.org/i.png", "mimeType": "image/png"}],
-    "_meta": {"example": "us"},
-}
 PLACES = [
     ("title", "Echo!"),
     ("title", ...),

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from workbench import RICH
 
 from deputy_mcp import (
     Approve,
@@ -27,28 +28,6 @@ from deputy_mcp.testing import Action, FixedApprover, ScriptedServer, change_too
 pytestmark = pytest.mark.anyio
 
 ECHO, OTHER = tool("echo"), tool("other")
-RICH: Mapping[str, Any] = {
-    "name": "echo",
-    "title": "Echo",
-    "description": "says it again",
-    "inputSchema": {
-        "type": "object",
-        "properties": {"x": {"type": "string", "description": "what", "enum": ["a", "b"], "default": "a"}},
-        "required": ["x"],
-        "$defs": {"d": {"const": 1}},
-        "additionalProperties": False,
-    },
-    "outputSchema": {"type": "object", "properties": {"y": {"type": "integer", "minimum": 1}}},
-    "annotations": {
-        "title": "E",
-        "readOnlyHint": True,
-        "destructiveHint": False,
-        "idempotentHint": True,
-        "openWorldHint": False,
-    },
-    "icons": [{"src": "https://example.org/i.png", "mimeType": "image/png"}],
-    "_meta": {"example.org/owner": "us"},
-}
 
 
 @asynccontextmanager

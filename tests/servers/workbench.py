@@ -47,6 +47,30 @@ NEVER = RestartPolicy(when="never")
 FULL: dict[str, Any] = {"permissions": Permissions.full(), "limits": LIMITS, "restart": FAST}
 """Options of a connection under which everything is allowed and nothing takes long."""
 
+RICH: Mapping[str, Any] = {
+    "name": "echo",
+    "title": "Echo",
+    "description": "says it again",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"x": {"type": "string", "description": "what", "enum": ["a", "b"], "default": "a"}},
+        "required": ["x"],
+        "$defs": {"d": {"const": 1}},
+        "additionalProperties": False,
+    },
+    "outputSchema": {"type": "object", "properties": {"y": {"type": "integer", "minimum": 1}}},
+    "annotations": {
+        "title": "E",
+        "readOnlyHint": True,
+        "destructiveHint": False,
+        "idempotentHint": True,
+        "openWorldHint": False,
+    },
+    "icons": [{"src": "https://example.org/i.png", "mimeType": "image/png"}],
+    "_meta": {"example": "us"},
+}
+"""A tool with a bit of everything that a definition can hold."""
+
 
 async def commit(journal: Journal, event: EventKind, **fields: Any) -> int:
     """What a call does with its line: announced, in one turn with others', and secured; withdrawn when it leaves."""
