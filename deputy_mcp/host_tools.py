@@ -20,7 +20,7 @@ from deputy_mcp._core.errors import (
 from deputy_mcp._core.frozen import check_number, wrong_type
 from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions
 from deputy_mcp._core.sanitizing import clean_line, clean_text
-from deputy_mcp._runtime.deciding import decide_with_callbacks, denied_error, effective_permissions
+from deputy_mcp._runtime.deciding import ask_callbacks, denied_error, effective_permissions
 from deputy_mcp._runtime.handles import McpTool, Progress, ToolResult, as_json, make_host_handle
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.schemas import SchemaChecker
@@ -123,7 +123,8 @@ class _HostFunction:
 
     async def _permit(self, handle: McpTool, encoded: bytes) -> None:
         permissions = self._permissions(handle)
-        decision = await decide_with_callbacks(permissions, handle, handle, encoded, server="", tool=handle.tool)
+        decision = permissions.decide(handle)
+        decision = await ask_callbacks(decision, permissions, handle, handle, encoded, server="", tool=handle.tool)
         if isinstance(decision, Deny):
             raise denied_error(decision, name=handle.name, server=None, tool=handle.tool)
 

@@ -59,6 +59,8 @@ MAX_CODE = 64
 MOST_CODES = 64
 """Codes in one list; the rest is left out."""
 _MOST_CACHED = 2_048
+_MOST_KEPT = 2_048
+"""Characters of a text that is kept."""
 
 
 class RecordFields(TypedDict, total=False):
@@ -71,15 +73,21 @@ class RecordFields(TypedDict, total=False):
     """A number that the lines of one call share."""
     intent: int | None
     """The `seq` of the `call` line that this one belongs to."""
+    judged: "Judgement"
+    """The fields of `JUDGED`, in one."""
     server: str | None
     tool: str | None
     """As on the wire; a resource's URI or a prompt's name where the method says so."""
     public_name: str | None
     method: str | None
     """`tools/call`, `resources/read`, `prompts/get`; of a server's own request, its method."""
-    generation: int | None
     digest: str | None
     """Of the tool."""
+    decision: str | None
+    """`allow`, `ask`, `deny`; of an approval `approve`, `reject`, `expired` and so on."""
+    code: str | None
+    """The decision's."""
+    generation: int | None
     arguments_sha256: str | None
     """Of the bytes as sent."""
     arguments_bytes: int | None
@@ -87,10 +95,6 @@ class RecordFields(TypedDict, total=False):
     """Of the bytes as received."""
     reply_bytes: int | None
     duration_seconds: float | None
-    decision: str | None
-    """`allow`, `ask`, `deny`; of an approval `approve`, `reject`, `expired` and so on."""
-    code: str | None
-    """The decision's."""
     error_code: str | None
     outcome: str | None
     """`not_sent`, `refused`, `unknown`, as errors have it."""
@@ -120,11 +124,17 @@ class RecordFields(TypedDict, total=False):
     refused_calls: int
     seconds: float
     arguments_left_out: str | None
-    arguments: bytes
+    arguments: bytes | None
     """The JSON of the arguments as sent: hashed, measured, and recorded only by a journal told to."""
 
 
-_PLAIN, _CODE, _CODES, _NAME, _TEXT, _SECONDS = range(6)
+JUDGED = ("server", "tool", "public_name", "method", "digest", "decision", "code")
+"""What the lines of one call say alike, and those of most calls of a tool."""
+
+Judgement = tuple[str | None, ...]
+"""The values of `JUDGED`, None where one is left out."""
+
+_PLAIN, _CODE, _CODES, _NAME, _TEXT, _SECONDS, _JUDGED, _HASH = range(8)
 _SHAPES: dict[str, int] = {
     # Numbers, flags, and the hashes and tickets that we make ourselves.
     **dict.fromkeys(RecordFields.__annotations__, _PLAIN),
@@ -133,6 +143,8 @@ _SHAPES: dict[str, int] = {
     **dict.fromkeys(("server", "tool", "public_name", "protocol_version", "continues"), _NAME),
     **dict.fromkeys(("reason", "torn"), _TEXT),
     **dict.fromkeys(("duration_seconds", "seconds"), _SECONDS),
+    **dict.fromkeys(("arguments_sha256", "reply_sha256"), _HASH),
+    "judged": _JUDGED,
 }
 _PLAIN_CODE = re.compile(r"[A-Za-z0-9_./:-]{1,128}+")
 """Codes as we write them. A host may put something else in their place, which is treated as text from outside."""
@@ -152,13 +164,15 @@ def _encode(value: Any) -> str:
 class RecordEncoder:
     """Makes the bodies of lines. `record_arguments`, `redact`: see `Journal`."""
 
-    # Mutable state: the secrets; caches of names and plain codes as they stand in a line, of orders of fields.
+    # Mutable state: the secrets; caches of names, judgements and plain codes as they stand in a line, of orders of
+    # fields.
     def __init__(self, *, record_arguments: bool = False, redact: Redact | None = None) -> None:
         self._record_arguments = record_arguments
         self._redact = redact
         self._secrets: tuple[str, ...] = ()
         self._servers: frozenset[str] = frozenset()
         self._names: dict[str, str] = {}
+        self._judgements: dict[Judgement, str] = {}
         self._codes: dict[str, str] = {}
         self._orders: dict[tuple[str, ...], tuple[tuple[str, int, str], ...]] = {}
 
@@ -166,9 +180,9 @@ class RecordEncoder:
         """Mask these from now on. `servers`: configured names, shown even where one is also a secret's value."""
         self._secrets = known_secrets((*self._secrets, *secrets))
         self._servers |= frozenset(servers)
-        self._names = {}
+        self._names, self._judgements = {}, {}
 
-    def encode(self, event: EventKind, seconds: float, fields: dict[str, Any]) -> str:
+    def encode(self, event: EventKind, seconds: float, fields: Any) -> str:
         """The body of a line: its JSON without braces, `seq`, `prev` and `hash`. `seconds` since 1970, UTC.
 
         `fields` as in `RecordFields`; it is changed. A name that is not there, or a value that is no JSON, is the
@@ -188,6 +202,13 @@ class RecordEncoder:
             # The common shapes without a further call: a line has a dozen fields, a second thousands of lines.
             if shape == _PLAIN:
                 shown = str(value) if type(value) is int else _encode(value)
+            elif shape == _HASH:
+                shown = f'"{value}"' if value.isalnum() and value.isascii() else _encode(value)
+            elif shape == _JUDGED:
+                key, shown = "", self._judgements.get(value) or self._judgement(value)
+                if not shown:
+                    continue
+
             elif shape == _NAME:
                 # A caller may have asked for a tool by something that is no text, and was refused.
                 text = value if isinstance(value, str) else str(value)
@@ -209,8 +230,10 @@ class RecordEncoder:
         if arguments is None:
             return None
 
-        fields.setdefault("arguments_sha256", hashlib.sha256(arguments).hexdigest())
-        fields.setdefault("arguments_bytes", len(arguments))
+        if "arguments_sha256" not in fields:
+            fields["arguments_sha256"] = hashlib.sha256(arguments).hexdigest()
+
+        fields["arguments_bytes"] = len(arguments)
         if not self._record_arguments:
             return None
 
@@ -243,6 +266,21 @@ class RecordEncoder:
 
         return _encode(masked_text(value, self._secrets, MAX_TEXT))
 
+    def _judgement(self, values: Judgement) -> str:
+        fields = {name: value for name, value in zip(JUDGED, values, strict=True) if value is not None}
+        parts = []
+        for name, shape, key in self._order(tuple(fields)):
+            value = fields[name]
+            shown = self._name(value) if shape == _NAME else self._code(value) if shape == _CODE else _encode(value)
+            parts.append(key + shown)
+
+        shown = ",".join(parts)
+        if len(shown) <= _MOST_KEPT:
+            _bound(self._judgements)
+            self._judgements[values] = shown
+
+        return shown
+
     def _name(self, name: str) -> str:
         shown = _encode(masked_text(name, () if name in self._servers else self._secrets, MAX_NAME))
         if len(name) <= MAX_NAME:
@@ -267,8 +305,8 @@ def _bound(cache: dict[Any, Any]) -> None:
 
 def iso_time(seconds: float) -> str:
     """UTC to the microsecond, always 27 characters."""
-    micros = round(seconds * 1_000_000)
-    return f"{_iso_second(micros // 1_000_000)}.{micros % 1_000_000:06d}Z"
+    second, micros = divmod(round(seconds * 1_000_000), 1_000_000)
+    return f"{_iso_second(second)}.{micros:06d}Z"
 
 
 @functools.lru_cache(maxsize=4)

@@ -122,6 +122,15 @@ class LineFramer:
             self._held, chunk = without_bom(self._held, chunk)
 
         out: list[bytes | Oversized | Flooded] = []
+        if not self._buffer.seen_bytes and len(chunk) <= self._max_bytes and b"\n\n" not in chunk:
+            # Nearly always: whole lines, and perhaps the beginning of one.
+            *lines, rest = chunk.split(b"\n")
+            out.extend([stripped for line in lines if (stripped := line.strip())])
+            if rest:
+                self._buffer.append(rest)
+
+            return out
+
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
             if end == start and not self._buffer.seen_bytes:

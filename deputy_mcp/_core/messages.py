@@ -6,6 +6,7 @@ none is `Noise`. Broken UTF-8 and lone surrogates are repaired and marked, not l
 """
 
 import gc
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -99,11 +100,11 @@ Message = Reply | Failure | Request | Notification | Invalid | TooLarge | Noise
 
 def plain_id(value: object) -> MessageId | None:
     """A wire id as we correlate it: a string of digits is the integer it spells, a boolean is no id."""
+    if type(value) is int:
+        return value
+
     if isinstance(value, bool):
         return None
-
-    if isinstance(value, int):
-        return value
 
     if isinstance(value, float):
         # JSON has one kind of number, and some encoders write every one as a float.
@@ -116,8 +117,21 @@ def plain_id(value: object) -> MessageId | None:
     return None
 
 
-def read_message(line: bytes, max_values: int) -> list[Message]:
-    """The messages in one line: one, or the members of a batch (JSON-RPC 2.0 section 6; 2025-03-26 allows it)."""
+def read_message(line: bytes, max_values: int, *, hashed: bool = False) -> list[Message]:
+    """The messages in one line: one, or the members of a batch (JSON-RPC 2.0 section 6; 2025-03-26 allows it).
+
+    `hashed`: whether the SHA-256 of the line is wanted with an answer that stands alone in it.
+    """
+    if len(line) <= FEW_BYTES and len(line) <= max_values:
+        # None of the bounds below can be passed, and no collection is set off.
+        try:
+            value = from_json(line, cache_strings="all")
+        except ValueError:
+            value = None
+
+        if isinstance(value, dict):
+            return [_classify(value, line, hashed=hashed)]
+
     if too_many_values(line, max_values):
         return [TooLarge(_sniff_line(line), f"more than {max_values} JSON values", len(line))]
 
@@ -148,12 +162,14 @@ def read_message(line: bytes, max_values: int) -> list[Message]:
         if len(value) > MOST_BATCH:
             return [TooLarge(None, f"a batch of more than {MOST_BATCH} messages", len(line))]
 
-        return [_classify(item, len(line), repaired=repaired) for item in value] or [Noise("an empty batch")]
+        return [_classify(item, line, repaired=repaired) for item in value] or [Noise("an empty batch")]
 
-    return [_classify(value, len(line), repaired=repaired)]
+    return [_classify(value, line, repaired=repaired, hashed=hashed)]
 
 
 FEW_NAMES = 100_000
+FEW_BYTES = 4_096
+"""A message of so many is a parse and no more: nearly all of them."""
 
 
 def _several(line: bytes) -> list[Any] | None:
@@ -194,7 +210,7 @@ def _holds_surrogates(value: object) -> bool:
     return False
 
 
-def _classify(value: object, size: int, *, repaired: bool) -> Message:
+def _classify(value: object, line: bytes, *, repaired: bool = False, hashed: bool = False) -> Message:
     if not isinstance(value, dict):
         return Noise("JSON, but no object")
 
@@ -217,15 +233,16 @@ def _classify(value: object, size: int, *, repaired: bool) -> Message:
 
     message_id = plain_id(value.get("id"))
     error = value.get("error")
+    sha256 = hashlib.sha256(line).hexdigest() if hashed else None
     if error is not None:
-        return _failure(message_id, error, has_id="id" in value)
+        return _failure(message_id, error, has_id="id" in value, sha256=sha256)
 
     if message_id is None:
         return Noise("an object without id, method and error")
 
     result = value.get("result")
     if isinstance(result, dict):
-        return Reply(message_id, result, repaired, size)
+        return Reply(message_id, result, repaired, len(line), sha256)
 
     if "result" not in value:
         return Invalid(message_id, "neither result nor error")
@@ -233,7 +250,7 @@ def _classify(value: object, size: int, *, repaired: bool) -> Message:
     return Invalid(message_id, f"its result is {_kind(result)}, not an object")
 
 
-def _failure(message_id: MessageId | None, error: object, *, has_id: bool) -> Message:
+def _failure(message_id: MessageId | None, error: object, *, has_id: bool, sha256: str | None) -> Message:
     if isinstance(error, dict):
         code = error.get("code")
         text = error.get("message")
@@ -241,7 +258,7 @@ def _failure(message_id: MessageId | None, error: object, *, has_id: bool) -> Me
             if message_id is None and not has_id:
                 return Noise("an error without id")
 
-            return Failure(message_id, code, text if isinstance(text, str) else "", error.get("data"))
+            return Failure(message_id, code, text if isinstance(text, str) else "", error.get("data"), sha256)
 
     if message_id is None:
         return Noise("an error that is none")

@@ -7,11 +7,7 @@ an unchanged one is the same bytes: comparing them costs a hundredth of parsing 
 Not a cache of answers: the server was asked, and these are the bytes it sent. It promises to keep at most `room_bytes`.
 """
 
-import hashlib
-
-from attrs import evolve
-
-from deputy_mcp._core.messages import Failure, Message, Reply, read_message
+from deputy_mcp._core.messages import Message, Reply, read_message
 
 
 class RepeatedReplies:
@@ -32,15 +28,8 @@ class RepeatedReplies:
         if known is not None and known[0] == line:
             return known[1]
 
-        messages = read_message(line, self._max_values)
+        messages = read_message(line, self._max_values, hashed=self._hashed)
         only = messages[0] if len(messages) == 1 else None
-        if self._hashed and isinstance(only, Reply):
-            sha256 = hashlib.sha256(line).hexdigest()
-            only = Reply(only.id, only.result, only.repaired, only.size_bytes, sha256)
-            messages = [only]
-        elif self._hashed and isinstance(only, Failure):
-            messages = [evolve(only, sha256=hashlib.sha256(line).hexdigest())]
-
         if isinstance(only, Reply) and isinstance(only.id, str):
             self._keep(line, messages)
 

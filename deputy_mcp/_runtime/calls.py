@@ -24,8 +24,9 @@ from deputy_mcp._runtime.gate import Call
 from deputy_mcp._runtime.handles import McpTool, make_handle, near_names
 from deputy_mcp._runtime.listing import Named, named
 from deputy_mcp._runtime.relisting import LostWhileVerifyingError
+from deputy_mcp._runtime.schemas import SchemaChecker, Verdict
 from deputy_mcp._runtime.server import ServerTask
-from deputy_mcp._runtime.session import Session, header_parameters
+from deputy_mcp._runtime.session import header_parameters
 
 PIN_CODES = frozenset({"pin_changed", "pin_gone", "pin_unknown", "pin_unverified"})
 
@@ -76,7 +77,18 @@ class ToolCall(Call):
         return self._target.facts
 
     _target: Target | None = None
-    _checked: tuple[bytes, str] | None = None
+    _valid: tuple[bytes, str] | None = None
+    """The arguments, and the digest of the definition whose input schema they fit."""
+    _kind = "tools"
+
+    def _found(self) -> Target | None:
+        task, handle = self.task, self._handle
+        target = task.targets.get(self.tool) if type(self.tool) is str else None
+        if target is None or (handle is not None and (handle.load != task.load or handle.digest != target.digest)):
+            return None
+
+        self._target = target
+        return target
 
     async def _route(self) -> Target:
         task, tool = self.task, self.tool
@@ -92,7 +104,7 @@ class ToolCall(Call):
         if task.listing.vetting is None:
             await task.wait_ready()
 
-        if self._is_refused_by_pin():
+        if self._is_refused_by_pin() and not task.listing.holds("tools"):
             # It may have been put right, or accepted by a person, and nobody else may be there to find that out.
             with contextlib.suppress(LostWhileVerifyingError):
                 await task.listing.verify(await task.wait_ready(), "tools")
@@ -131,18 +143,13 @@ class ToolCall(Call):
                 code="pin_changed",
             )
 
-        self._target = task.targets.get(tool)
-        compared = task.compared.get(tool, ())
-        if self._target is None or self._target.facts is not facts or self._target.compared is not compared:
-            self._target = task.targets[tool] = Target(
-                name=facts.name,
-                effects=facts.effects,
-                findings=(*facts.findings, *compared),
-                digest=facts.digest,
-                facts=facts,
-                compared=compared,
-            )
-
+        self._target = task.targets[tool] = Target(
+            name=facts.name,
+            effects=facts.effects,
+            findings=(*facts.findings, *task.compared.get(tool, ())),
+            digest=facts.digest,
+            facts=facts,
+        )
         return self._target
 
     def _not_there(self) -> RefusedError:
@@ -160,17 +167,29 @@ class ToolCall(Call):
 
         return refused_error(task, tool, refusal)
 
-    async def _check_arguments(self, target: Target) -> bytes:
-        encoded = await super()._check_arguments(target)
-        assert target.facts is not None
-        key = (encoded, target.facts.digest)
-        if self._checked == key:
+    def _checked(self, target: Target) -> bytes | None:
+        encoded = super()._checked(target)
+        assert encoded is not None
+        if self._valid is not None and self._valid == (encoded, target.digest):
             return encoded
 
         # What was encoded, not what was given: a tuple or a subclass may check differently than its bytes.
-        checker = self._gate.checker(target.facts, "inputSchema")
-        instance = _decoded(encoded)
-        verdict = checker.check_now(instance) or await checker.check(instance)
+        verdict = self._checker(target).check_now(_decoded(encoded))
+        return None if verdict is None else self._judge_arguments(verdict, target, encoded)
+
+    async def _check_slowly(self, target: Target) -> bytes:
+        encoded = super()._checked(target)
+        assert encoded is not None
+        return self._judge_arguments(await self._checker(target).check(_decoded(encoded)), target, encoded)
+
+    def _checker(self, target: Target) -> SchemaChecker:
+        if target.checker is None:
+            assert target.facts is not None
+            target.checker = self._gate.checker(target.facts, "inputSchema")
+
+        return target.checker
+
+    def _judge_arguments(self, verdict: Verdict, target: Target, encoded: bytes) -> bytes:
         if verdict.status != "valid":
             problems = clean_text("; ".join(verdict.problems))
             unchecked = verdict.status == "unchecked"
@@ -182,12 +201,11 @@ class ToolCall(Call):
                 code="schema_unchecked" if unchecked else None,
             )
 
-        self._checked = key
+        self._valid = (encoded, target.digest or "")
         return encoded
 
-    async def _check_pin(self, session: Session, target: Target) -> Target:
-        await self.task.listing.verify(session, "tools")
-        now = self._look_up()
+    def _found_again(self, target: Target) -> Target:
+        now = self._found() or self._look_up()
         if now.digest != target.digest:
             raise PinMismatchError(
                 f"{now.name} changed while the call waited", server=self.task.name, tool=self.tool, code="pin_changed"
@@ -254,8 +272,7 @@ class CapabilityCall(Call):
 
     _noun = ""
 
-    async def _check_pin(self, session: Session, target: Target) -> Target:
-        await self.task.listing.verify(session, self._kind)
+    def _found_again(self, target: Target) -> Target:
         refusal = self.task.listing.refused.get(named(self._kind, self.tool))
         if refusal is not None:
             raise refused_error(self.task, self.tool, refusal)
@@ -271,8 +288,9 @@ class CapabilityCall(Call):
 class ResourceCall(CapabilityCall):
     """A `resources/read`; `tool` is the URI."""
 
-    async def _check_arguments(self, target: Target) -> bytes:
-        encoded = await super()._check_arguments(target)
+    def _checked(self, target: Target) -> bytes | None:
+        encoded = super()._checked(target)
+        assert encoded is not None
         if json.loads(encoded) != {"uri": self.tool}:
             # An approver edited it. Another URI is another call, to be made and judged as one.
             raise InvalidArgumentsError(
@@ -306,8 +324,9 @@ class PromptCall(CapabilityCall):
     def _allowlist(self) -> tuple[str, ...]:
         return self.task.spec.prompts
 
-    async def _check_arguments(self, target: Target) -> bytes:
-        encoded = await super()._check_arguments(target)
+    def _checked(self, target: Target) -> bytes | None:
+        encoded = super()._checked(target)
+        assert encoded is not None
         if not all(isinstance(value, str) for value in json.loads(encoded).values()):
             raise InvalidArgumentsError(
                 f"the arguments of prompt {clean_line(self.tool, 80)!r} must all be strings",

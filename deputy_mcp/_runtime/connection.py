@@ -208,8 +208,7 @@ class McpConnection:
         finally:
             self._closed = True
             self._spill.remove()
-            if self._recorder.journal is not None:
-                self._recorder.journal.close()
+            self._recorder.close()
 
     def _check_required(self) -> None:
         for task in self._tasks.values():
@@ -227,8 +226,10 @@ class McpConnection:
             )
 
     def _task(self, server: str, tool: str | None = None) -> ServerTask:
-        self._check_open()
-        return self._server(server, tool)
+        if self._owner is None or self._closed:
+            self._check_open()
+
+        return self._tasks.get(server) or self._server(server, tool)
 
     def _server(self, server: str, tool: str | None = None) -> ServerTask:
         task = self._tasks.get(server)
@@ -499,7 +500,7 @@ class McpConnection:
             while True:
                 session = await task.wait_ready()
                 try:
-                    async with task.slot:
+                    async with task.slots:
                         return await ask(session, record)
                 except MCPError as error:
                     task.note_fault(session, error)
@@ -582,6 +583,7 @@ class McpConnection:
         colliding = colliding_names((facts.server, facts.tool) for offered in vetted.values() for facts in offered)
         for name, offered in vetted.items():
             task = self._tasks[name]
+            task.targets.clear()
             task.collisions = frozenset(tool for owner, tool in colliding if owner == name)
             before, task.compared = (
                 task.compared,

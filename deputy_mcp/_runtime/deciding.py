@@ -6,12 +6,13 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from deputy_mcp._core.annotations import Effects, Finding
 from deputy_mcp._core.catalog import ToolFacts
 from deputy_mcp._core.errors import PermissionDeniedError
 from deputy_mcp._core.permissions import Allow, Ask, Deny, Judged, Permissions, both_permissions, tighten
+from deputy_mcp._runtime.schemas import SchemaChecker
 
 
 @frozen(kw_only=True)
@@ -26,18 +27,27 @@ class CallContext:
     """What the permissions decided; the callback can only tighten it."""
 
 
-@frozen(kw_only=True)
+@define(kw_only=True, eq=False)
 class Target:
-    """What a call is judged by: a tool's facts, or a capability's."""
+    """What calls are judged by: a tool's facts, or a capability's."""
 
+    # Mutable state: the permissions asked last, and what they said; its compiled input schema.
     name: str
     """The public name."""
     effects: Effects
     findings: tuple[Finding, ...]
     digest: str | None
     facts: ToolFacts | None = field(default=None, repr=False)
-    compared: tuple[Finding, ...] = field(default=(), repr=False)
-    """Those of the findings that come from a comparison with other servers."""
+    checker: SchemaChecker | None = field(default=None, init=False, repr=False)
+    _asked: Permissions | None = field(default=None, init=False, repr=False)
+    _said: Allow | Ask | Deny | None = field(default=None, init=False, repr=False)
+
+    def decided_by(self, permissions: Permissions) -> Allow | Ask | Deny:
+        """`permissions.decide`, asked once for as long as they are the same object."""
+        if self._said is None or self._asked is not permissions:
+            self._asked, self._said = permissions, permissions.decide(self)
+
+        return self._said
 
 
 def effective_permissions(given: Iterable[Permissions | None], narrowing: Permissions | None) -> Permissions:
@@ -46,11 +56,17 @@ def effective_permissions(given: Iterable[Permissions | None], narrowing: Permis
     return effective if narrowing is None else effective & narrowing
 
 
-async def decide_with_callbacks(
-    permissions: Permissions, judged: Judged, shown: Any, arguments_json: bytes, *, server: str, tool: str
+async def ask_callbacks(
+    decision: Allow | Ask | Deny,
+    permissions: Permissions,
+    judged: Judged,
+    shown: Any,
+    arguments_json: bytes,
+    *,
+    server: str,
+    tool: str,
 ) -> Allow | Ask | Deny:
-    """`decide`, then every `can_use_tool`, each with a copy of the arguments and only able to tighten."""
-    decision = permissions.decide(judged)
+    """What every `can_use_tool` makes of a decision, each with a copy of the arguments and only able to tighten."""
     for callback in permissions.callbacks:
         if isinstance(decision, Deny):
             break

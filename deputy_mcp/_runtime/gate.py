@@ -17,12 +17,10 @@ A deadline that passes before 9 raises `WaitTimeoutError`, after it `CallTimeout
 """
 
 import json
-import math
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import anyio
-from attrs import frozen
 
 from deputy_mcp._core.catalog import ToolFacts
 from deputy_mcp._core.errors import (
@@ -36,15 +34,16 @@ from deputy_mcp._core.permissions import Allow, Ask, Deny, Permissions
 from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.approval import Approver, ask_person
 from deputy_mcp._runtime.approval_store import ApprovalStore, void_error
-from deputy_mcp._runtime.deciding import Target, decide_with_callbacks, denied_error, effective_permissions
+from deputy_mcp._runtime.deciding import Target, ask_callbacks, denied_error, effective_permissions
 from deputy_mcp._runtime.handles import Caller, McpTool, Progress, near_names
 from deputy_mcp._runtime.recording import CallLines, Recorder
 from deputy_mcp._runtime.relisting import LostWhileVerifyingError, UnreachedError
 from deputy_mcp._runtime.schemas import SchemaChecker
 from deputy_mcp._runtime.sending import Sending
 from deputy_mcp._runtime.server import ServerTask
-from deputy_mcp._runtime.session import HeaderMap, Session, header_map
+from deputy_mcp._runtime.session import HeaderMap, ListKind, Session, header_map
 from deputy_mcp._runtime.tickets import TicketUse, leave_ticket
+from deputy_mcp._runtime.turns import current_time
 
 MOST_CHECKERS = 8_192
 """Compiled schemas kept; past it all are compiled anew when next needed."""
@@ -131,8 +130,7 @@ class Gate:
         return found
 
 
-@frozen
-class _Judged:
+class _Judged(NamedTuple):
     """What a call was judged by, and the decision."""
 
     permissions: Permissions
@@ -190,20 +188,26 @@ class Call(Sending):
             result = await finish(await self._run())
         except DeputyError as last:
             error = self._with_earlier_attempts(last)
-            self._lines.failed(error, seconds=anyio.current_time() - self.started, record=self.record)
-            await self._settle(error.code, sent=self._left or error.outcome != "not_sent")
+            self._lines.failed(error, seconds=current_time() - self.started, record=self.record)
+            if self._use is not None:
+                await self._use.settle(error.code, sent=self._left or error.outcome != "not_sent")
+
             if error is last:
                 raise
 
             raise error from last
         except BaseException:
             sent = self._left or self.record.sent
-            self._lines.cancelled(seconds=anyio.current_time() - self.started, record=self.record, sent=sent)
-            await self._settle("cancelled", sent=sent)
+            self._lines.cancelled(seconds=current_time() - self.started, record=self.record, sent=sent)
+            if self._use is not None:
+                await self._use.settle("cancelled", sent=sent)
+
             raise
 
         self._lines.ended(result, reply_sha256=self.record.reply_sha256)
-        await self._settle("delivered", sent=True)
+        if self._use is not None:
+            await self._use.settle("delivered", sent=True)
+
         return result
 
     def _with_earlier_attempts(self, error: DeputyError) -> DeputyError:
@@ -214,51 +218,66 @@ class Call(Sending):
         kind = CallTimeoutError if isinstance(error, TimeoutError) else CallError
         return kind(error.message, server=self.task.name, tool=self.tool, code=error.code, outcome="unknown")
 
-    async def _settle(self, note: str, *, sent: bool) -> None:
-        if self._use is not None:
-            await self._use.settle(note, sent=sent)
-
     async def _run(self) -> dict[str, Any]:
-        with self._scope:
-            return await self._steps()
-
-        raise self._timed_out()
-
-    async def _steps(self) -> dict[str, Any]:
+        """Steps 1 to 9. What has to be waited for is `_bounded` by the deadline; mostly nothing has but the answer."""
+        task, slots = self.task, self.task.slots
         while True:
             if self._pause:
-                await self._pause_as_told()
+                await self._bounded(self._pause_as_told())
 
-            target = await self._route()
-            arguments_json = await self._check_arguments(target)
-            await self._permit(target, arguments_json)
-            session = await self.task.wait_ready()
-            async with self.task.slot:
-                try:
-                    target = await self._verified(session, target)
-                except LostWhileVerifyingError:
-                    continue
+            target = self._found()
+            if target is None:
+                target = await self._bounded(self._route())
 
+            arguments_json = self._checked(target)
+            if arguments_json is None:
+                arguments_json = await self._bounded(self._check_slowly(target))
+
+            permissions = self._gate.permissions_for(task, self._handle)
+            decision = target.decided_by(permissions)
+            if permissions.callbacks:
+                self._stage = "callback"
+                decision = await self._bounded(self._ask_callbacks(decision, permissions, target, arguments_json))
+                self._stage = "waiting"
+
+            self._take_decision(decision, permissions, target, arguments_json)
+            session = task.ready_session
+            if session is None:
+                session = await self._bounded(task.wait_ready())
+
+            try:
+                slots.acquire_nowait()
+            except anyio.WouldBlock:
+                await self._bounded(slots.acquire())
+
+            try:
+                if not task.listing.holds(self._kind):
+                    await self._bounded(self._list_again(session))
+
+                target = self._as_pinned(target)
                 missing = self._missing_approval(target, arguments_json)
                 if missing is None:
                     if self._use is not None:
-                        await self._use.spend(
-                            self.task.spec, self._lines, digest=target.digest, arguments_json=arguments_json
+                        await self._bounded(
+                            self._use.spend(task.spec, self._lines, digest=target.digest, arguments_json=arguments_json)
                         )
 
-                    self._lines.announce(generation=self.task.generation, sent_again=bool(self._resent))
-                    try:
-                        raw = await self._send(session, target, arguments_json)
-                    except _NotAgreedError as error:
-                        self._stage = "waiting"
-                        self._lines.withdraw()
-                        missing = error.missing
-                    else:
-                        if raw is not None:
-                            return raw
+                    self._lines.announce(generation=task.generation, sent_again=bool(self._resent))
+                    raw = await self._send(session, target, arguments_json)
+                    if raw is not None:
+                        return raw
 
-                        if not self.record.sent:
-                            self._lines.withdraw()
+                    if not self.record.sent:
+                        self._lines.withdraw()
+
+            except LostWhileVerifyingError:
+                continue
+            except _NotAgreedError as error:
+                self._stage = "waiting"
+                self._lines.withdraw()
+                missing = error.missing
+            finally:
+                slots.release()
 
             if missing is not None:
                 await self._approve(target, missing, arguments_json)
@@ -275,18 +294,28 @@ class Call(Sending):
 
     # -- 1 to 3 --------------------------------------------------------------------------------------------------
 
+    _kind: ListKind
+
+    def _found(self) -> Target | None:
+        """What is called, where nothing about that has to be waited for, or refused."""
+        return None
+
     async def _route(self) -> Target:
         raise NotImplementedError
 
-    async def _check_arguments(self, target: Target) -> bytes:
+    def _checked(self, target: Target) -> bytes | None:
+        """The arguments, where they hold; None: it takes long to say. Raises `InvalidArgumentsError`."""
         if isinstance(self._encoded, InvalidArgumentsError):
             raise self._encoded
 
         return self._encoded
 
+    async def _check_slowly(self, target: Target) -> bytes:
+        raise NotImplementedError
+
     def _encode(self, arguments: object) -> bytes | InvalidArgumentsError:
         """The bytes of `arguments`, or what is wrong with them, for the step that judges it."""
-        if not isinstance(arguments, Mapping) or not all(isinstance(key, str) for key in arguments):
+        if not isinstance(arguments, dict | Mapping) or [key for key in arguments if not isinstance(key, str)]:
             return self._invalid("must be an object with text keys")
 
         try:
@@ -303,18 +332,12 @@ class Call(Sending):
         shown = f"{self.task.name}/{clean_line(str(self.tool), 80)}"
         return InvalidArgumentsError(f"the arguments of {shown} {what}", server=self.task.name, tool=self.tool)
 
-    async def _permit(self, target: Target, arguments_json: bytes) -> None:
-        permissions = self._gate.permissions_for(self.task, self._handle)
-        if permissions.callbacks:
-            self._stage = "callback"
-            decision = await decide_with_callbacks(
-                permissions, target, self._shown(target), arguments_json, server=self.task.name, tool=self.tool
-            )
-            self._stage = "waiting"
-        else:
-            decision = permissions.decide(target)
-
-        self._take_decision(decision, permissions, target, arguments_json)
+    async def _ask_callbacks(
+        self, decision: Allow | Ask | Deny, permissions: Permissions, target: Target, arguments_json: bytes
+    ) -> Allow | Ask | Deny:
+        shown = self._shown(target)
+        names = {"server": self.task.name, "tool": self.tool}
+        return await ask_callbacks(decision, permissions, target, shown, arguments_json, **names)
 
     def _missing_approval(self, target: Target, arguments_json: bytes) -> Ask | None:
         """What is still to be asked, by what the permissions say now; None: it may be sent. Raises where they deny."""
@@ -322,7 +345,7 @@ class Call(Sending):
         assert judged is not None
         permissions = self._gate.permissions_for(self.task, self._handle)
         if permissions is not judged.permissions or target is not judged.target:
-            verdict = permissions.decide(target)
+            verdict = target.decided_by(permissions)
             decision = judged.decision if isinstance(verdict, Allow) else verdict
             judged = self._take_decision(decision, permissions, target, arguments_json)
 
@@ -347,11 +370,11 @@ class Call(Sending):
 
     # -- 6 and 7 -------------------------------------------------------------------------------------------------
 
-    async def _verified(self, session: Session, target: Target) -> Target:
-        """The target, compared with its pin. Raises `LostWhileVerifyingError` to go through the steps again."""
+    async def _list_again(self, session: Session) -> None:
+        """Raises `LostWhileVerifyingError` to go through the steps again."""
         self._stage = "verifying"
         try:
-            verified = await self._check_pin(session, target)
+            await self.task.listing.verify(session, self._kind)
         except UnreachedError as unreached:
             self._stage = "waiting"
             record = unreached.record
@@ -365,13 +388,18 @@ class Call(Sending):
             raise error from None
 
         self._stage = "waiting"
-        if verified.findings != target.findings:
+
+    def _as_pinned(self, target: Target) -> Target:
+        """The target as it is now, compared with its pin. Raises `LostWhileVerifyingError` as `_list_again`."""
+        now = self._found_again(target)
+        if now is not target and now.findings != target.findings:
             # A person accepted one meanwhile, or another server brought one: judged anew, from the beginning.
             raise LostWhileVerifyingError
 
-        return verified
+        return now
 
-    async def _check_pin(self, session: Session, target: Target) -> Target:
+    def _found_again(self, target: Target) -> Target:
+        """The same target after a wait; raises where it is not the same any more."""
         raise NotImplementedError
 
     async def _approve(self, target: Target, decision: Ask, arguments_json: bytes) -> None:
@@ -380,7 +408,7 @@ class Call(Sending):
             raise void_error(self._use.ticket, "the tool is not the one that was approved any more")
 
         if isinstance(approver, ApprovalStore):
-            raise await leave_ticket(
+            leaving = leave_ticket(
                 approver,
                 decision,
                 self._lines,
@@ -394,9 +422,9 @@ class Call(Sending):
                 arguments_json=arguments_json,
                 digest=target.digest,
             )
+            raise await self._bounded(leaving)
 
-        left = self._scope.deadline - anyio.current_time()
-        self._scope.deadline = math.inf
+        began = current_time()
         self.task.awaiting_approval += 1
         try:
             answer = await ask_person(
@@ -414,7 +442,7 @@ class Call(Sending):
             )
         finally:
             self.task.awaiting_approval -= 1
-            self._hard_end = self._scope.deadline = anyio.current_time() + left
+            self._hard_end += current_time() - began
 
         if answer.arguments is not None:
             self._encoded = self._encode(answer.arguments)

@@ -129,7 +129,7 @@ class McpTool:
 
     async def __call__(self, /, **arguments: Any) -> ToolResult:
         """Call with keyword arguments. Raises the errors of `call`."""
-        return await self.call(arguments)
+        return await self.caller.call_handle(self, arguments, timeout_seconds=None, progress=None, retry=False)
 
     async def call(
         self,
@@ -277,13 +277,13 @@ def read_blocks(raw: Mapping[str, Any]) -> tuple[Any, ...]:
     if not isinstance(content, list):
         return ()
 
-    return tuple(_read_block(block) for block in content)
+    return tuple([_read_block(block) for block in content])
 
 
 def _read_block(block: Any) -> Any:
     try:
         kind = _text if isinstance(block, dict) and block.get("type") == "text" else _blocks
-        return kind.validate_python(block, by_name=False)
+        return kind.validator.validate_python(block, by_name=False)
     except ValidationError:
         return block
 
@@ -312,9 +312,10 @@ def _render_block(block: Any) -> str:
     if not isinstance(block, dict):
         return as_json(block)
 
+    if block.get("type") == "text" and isinstance(text := block.get("text"), str):
+        return text
+
     match block:
-        case {"type": "text", "text": str(text)}:
-            return text
         case {"type": "image" | "audio" as kind, "data": str(data)}:
             return f"[{kind} {_mime(block)}, {binary_size(data)} bytes]"
         case {"type": "resource_link", "uri": str(uri)}:

@@ -12,7 +12,6 @@ laws:
 Not here: files (`journal_file`), the shape of a line (`_core.audit`), what is worth a line (the gate and the servers).
 """
 
-import contextlib
 import errno
 import hashlib
 import os
@@ -35,7 +34,7 @@ from deputy_mcp._runtime.turns import at_end_of_turn, running_loop
 KEPT_BYTES = 1024 * 1024
 """Lines kept while the file cannot be written; later ones are only counted."""
 BUFFERED_BYTES = 256 * 1024
-"""Past this, a turn's lines are written before its end."""
+"""Past this, lines are written at once."""
 
 
 @define(eq=False)
@@ -171,7 +170,7 @@ class Journal:
             line.failure = OSError(errno.EBADF, "it was closed")
 
         self.append("close")
-        self._flush_quietly()
+        self._write(self._file)
         if self._pending:
             log_event("journal_lost", level="warning", path=str(self.path), lines=len(self._pending))
 
@@ -195,15 +194,10 @@ class Journal:
             self._say_late()
             return
 
-        self._take(Line(self._encoder.encode(event, time.time(), dict(fields))))
+        self._take(Line(self._encoder.encode(event, time.time(), fields)))
         if self._pending_bytes > BUFFERED_BYTES and self._outage is None:
-            self._flush_quietly()
-        else:
-            self._ask()
-
-    def _ask(self) -> None:
-        loop = running_loop()
-        if loop is not self._asked:
+            self._write(self._file)
+        elif (loop := running_loop()) is not self._asked:
             self._asked = loop
             if loop is not None:
                 at_end_of_turn(loop, self._end_of_turn)
@@ -213,7 +207,7 @@ class Journal:
 
         Raises `JournalUnavailableError` where the journal is not open.
         """
-        line = Line(self._encoder.encode(event, time.time(), dict(fields)), intent=True)
+        line = Line(self._encoder.encode(event, time.time(), fields), intent=True)
         if self._file is None:
             raise self._unavailable("it is not open", fields)
 
@@ -226,7 +220,7 @@ class Journal:
         Raises `JournalUnavailableError` (of `names`) when it cannot be written: then it never will be.
         """
         if line.seq is None and line.failure is None and self._file is not None:
-            self._flush_quietly()
+            self._write(self._file)
 
         if line.seq is None:
             raise self._unavailable(_reason(line.failure), names)
@@ -238,8 +232,13 @@ class Journal:
         if self._file is None:
             raise self._unavailable("it is not open", {})
 
+        if (error := self._write(self._file)) is not None:
+            raise self._unavailable(_reason(error), {}) from error
+
+    def _write(self, file: JournalFile) -> OSError | None:
+        """As `flush`; what went wrong is told by `_fail`, and to each who secures a line."""
         if not self._pending and self._outage is None:
-            return
+            return None
 
         outage, lines = self._outage, self._pending
         bodies = [line.body for line in lines]
@@ -247,10 +246,10 @@ class Journal:
             bodies.insert(0, self._gap(outage, sum(not line.intent for line in lines)))
 
         try:
-            seq = self._file.append(bodies)
+            seq = file.append(bodies)
         except OSError as error:
             self._fail(error)
-            raise self._unavailable(_reason(error), {}) from error
+            return error
 
         for line in lines:
             line.seq, seq = seq + (outage is not None), seq + 1
@@ -258,6 +257,8 @@ class Journal:
         self._pending, self._pending_bytes, self._outage = [], 0, None
         if outage is not None:
             log_event("journal_recovered", path=str(self.path), lost=outage.lost, refused_calls=outage.refused)
+
+        return None
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -281,12 +282,7 @@ class Journal:
     def _end_of_turn(self) -> None:
         self._asked = None
         if self._file is not None:
-            self._flush_quietly()
-
-    def _flush_quietly(self) -> None:
-        # Told by `_fail`, and to each who committed.
-        with contextlib.suppress(JournalUnavailableError):
-            self.flush()
+            self._write(self._file)
 
     def _fail(self, error: OSError) -> None:
         if self._outage is None:

@@ -81,6 +81,7 @@ class JournalFile:
         max_bytes: int | None,
     ) -> None:
         self.path = path
+        self._place = str(path)
         self.seq = 0
         self.head = CHAIN_START
         self._lock = lock
@@ -149,7 +150,7 @@ class JournalFile:
     def _check_place(self) -> None:
         # One system call a write: without it a journal that was deleted would be written to, and calls made, for ever.
         try:
-            found = os.stat(self.path)
+            found = os.stat(self._place)
         except FileNotFoundError:
             raise OSError(errno.ENOENT, "it was moved or removed; put it back") from None
 
@@ -160,7 +161,7 @@ class JournalFile:
             raise OSError(errno.ESTALE, "somebody else wrote to it or cut it; close it and check its chain")
 
     def _write(self, data: bytes) -> None:
-        left = memoryview(data)
+        left = data
         try:
             while left:
                 # A full disk takes a part first and fails at the next.

@@ -27,6 +27,7 @@ from deputy_mcp._runtime.pin_book import PinBook
 from deputy_mcp._runtime.relisting import Relisting
 from deputy_mcp._runtime.session import Listed, ListKind, Session, check_header_annotations
 from deputy_mcp._runtime.transports.link import CallRecord, ChangeKind, LinkError
+from deputy_mcp._runtime.turns import current_time
 
 if TYPE_CHECKING:
     from deputy_mcp._runtime.server import ServerTask
@@ -189,6 +190,7 @@ class Listing:
 
     def _take_tools(self, vetting: Vetting) -> None:
         self.vetting = vetting
+        self._task.targets.clear()
         self._task.tell("listing", tools=len(vetting.tools), refused=len(vetting.refused))
         for unknown in set(self._task.spec.annotations) - set(vetting.tools) - {"resources/read", "prompts/get"}:
             self._task.tell("warning", detail=f"annotations name a tool it does not offer: {unknown}")
@@ -298,19 +300,21 @@ class Listing:
             for relisting in self._relistings.values():
                 tasks.start_soon(relisting.run, session)
 
+    def holds(self, kind: ListKind) -> bool:
+        """Whether this kind need not be listed again before a call, by the book's `verify`."""
+        if self._book.verify != "change" or self._relistings[kind].stale:
+            return False
+
+        age = current_time() - self._listed_at[kind]
+        rewritten = self._book.path is not None and self._book.stamp() != self._stamp
+        return age <= self._book.verify_interval_seconds and not rewritten
+
     async def verify(self, session: Session, kind: ListKind) -> None:
-        """Return when this kind was compared with its pins as the book's `verify` asks. Raises `PinMismatchError`.
+        """Return when this kind was listed again and compared with its pins. Raises `PinMismatchError`.
 
         A call shares only a listing asked for after it came here.
         """
-        relisting = self._relistings[kind]
-        if self._book.verify == "change":
-            age = anyio.current_time() - self._listed_at[kind]
-            rewritten = self._book.path is not None and self._book.stamp() != self._stamp
-            if not relisting.stale and age <= self._book.verify_interval_seconds and not rewritten:
-                return
-
-        await relisting.wait(session)
+        await self._relistings[kind].wait(session)
 
 
 INSTRUCTIONS = "#instructions"

@@ -5,6 +5,7 @@ to print to stdout), events go to the standard library's logger `deputy_mcp` ins
 import functools
 import logging
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -17,14 +18,31 @@ _logger.addHandler(logging.NullHandler())
 _LEVELS: dict[Level, int] = {"info": logging.INFO, "warning": logging.WARNING}
 
 
-def log_event(event: str, *, level: Level = "info", **fields: Any) -> None:
-    """Log one event. `fields` must be clean and masked already."""
+def listener(level: Level) -> Callable[..., object] | None:
+    """What takes an event of `level` and its fields; None where nobody listens, and none need be made."""
     # Who configures it has imported it; with what it draws tracebacks with, that takes as long as half of this library.
     known: Any = sys.modules.get("structlog")
     if known is not None and known.is_configured():
-        getattr(_configured(), level)(event, **fields)
+        logger: Any = _configured()
     elif _logger.isEnabledFor(_LEVELS[level]):
-        getattr(_standard(), level)(event, **fields)
+        logger = _standard()
+    else:
+        return None
+
+    listening: Callable[..., object] = getattr(logger, level)
+    return listening
+
+
+def log_event(event: str, *, level: Level = "info", **fields: Any) -> None:
+    """Log one event. `fields` must be clean and masked already."""
+    listening = listener(level)
+    if listening is not None:
+        listening(event, **fields)
+
+
+def log_failure(error: Exception) -> None:
+    """The host's structlog failed; the standard library's logger may be heard."""
+    _logger.error("an event could not be logged", exc_info=error)
 
 
 @functools.cache
@@ -33,7 +51,7 @@ def _configured() -> "structlog.typing.FilteringBoundLogger":
     import structlog
 
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger("deputy_mcp")
-    return logger
+    return logger.bind() if structlog.get_config()["cache_logger_on_first_use"] else logger
 
 
 @functools.cache

@@ -4,21 +4,27 @@ Not a writer (that is the journal) and no judge of what happens: it only knows w
 that log and journal say the same. Arguments and replies stand in both as digests.
 """
 
+import contextvars
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from deputy_mcp._core.audit import JUDGED, EventKind, Judgement
 from deputy_mcp._core.errors import DeputyError, RefusedError, UnavailableError
 from deputy_mcp._core.frozen import wrong_type
 from deputy_mcp._core.permissions import Decision
 from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.journal import Journal, Line
-from deputy_mcp._runtime.log import log_event
+from deputy_mcp._runtime.log import listener, log_failure
 from deputy_mcp._runtime.transports.link import CallRecord
+from deputy_mcp._runtime.turns import at_end_of_turn, running_loop
 
 _KINDS = {"pinned": "pin", "listing": "listing", "state": "state", "server_request": "server_request"}
 """Connection events that have an event of their own in the journal; the others are warnings."""
+
+_TOOL = JUDGED.index("tool")
 
 
 def check_journal(value: object) -> Journal | None:
@@ -35,10 +41,11 @@ def check_journal(value: object) -> Journal | None:
 class Recorder:
     """See the module. One per connection."""
 
-    # Mutable state: the number of the next call.
+    # Mutable state: the number of the next call; what is told at the end of this turn of the loop.
     def __init__(self, journal: Journal | None) -> None:
         self.journal = journal
         self._calls = 0
+        self._untold: deque[tuple[contextvars.Context, Callable[..., None], tuple[Any, ...]]] = deque()
 
     def number(self) -> int:
         """A number that the lines of one call share."""
@@ -50,32 +57,60 @@ class Recorder:
         if self.journal is not None:
             self.journal.add_secrets(secrets, servers=servers)
 
-    def note(self, event: Any, **fields: Any) -> None:
-        """Something happened in a call."""
-        arguments = fields.get("arguments")
-        if arguments is not None:
-            fields["arguments_sha256"] = hashlib.sha256(arguments).hexdigest()
+    def later(self, tell: Callable[..., None], *arguments: Any) -> None:
+        """Call `tell` at the end of this turn of the loop, in this context: what is told of a result keeps nobody who
+        waits for it."""
+        self._untold.append((contextvars.copy_context(), tell, arguments))
+        if len(self._untold) == 1:
+            at_end_of_turn(running_loop(), self.tell_all)
 
-        said = {
-            name: value for name, value in fields.items() if value is not None and value != () and name != "arguments"
-        }
+    def tell_all(self) -> None:
+        """Tell what was put off."""
+        while self._untold:
+            context, tell, arguments = self._untold.popleft()
+            try:
+                context.run(tell, *arguments)
+            except Exception as error:  # noqa: BLE001 # the host's log failed, and no call must fail with it
+                log_failure(error)
 
-        if "tool" in said:
-            said["tool"] = clean_line(said["tool"], 120)
-
-        log_event(event, level="warning" if event == "refusal" or "error_code" in said else "info", **said)
+    def close(self) -> None:
+        """Nothing more will happen: tell what was put off, and let go of the journal."""
+        self.tell_all()
         if self.journal is not None:
-            self.journal.append(event, **fields)
+            self.journal.close()
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody wants to know how a call ended well."""
+        return self.journal is not None or listener("info") is not None
+
+    def note(self, event: EventKind, judged: Judgement, fields: dict[str, Any]) -> None:
+        """Something happened in a call. What is None is left out."""
+        if self.journal is not None:
+            self.journal.append(event, judged=judged, **fields)
+
+        failed = event == "refusal" or fields.get("error_code") is not None
+        listening = listener("warning" if failed else "info")
+        if listening is not None:
+            said = dict(zip(JUDGED, judged, strict=True)) | fields
+            said["arguments"] = None
+            if (tool := judged[_TOOL]) is not None:
+                said["tool"] = clean_line(tool, 120)
+
+            listening(event, **{name: value for name, value in said.items() if value is not None})
 
     def note_refusal(self, server: str | None, tool: str | None, error: RefusedError | UnavailableError) -> None:
         """A refusal of what is no call, or not yet one."""
-        self.note("refusal", server=server, tool=tool, error_code=error.code, outcome=error.outcome)
+        self.tell_all()
+        judged = (server, None if tool is None else str(tool), None, None, None, None, None)
+        self.note("refusal", judged, {"error_code": error.code, "outcome": error.outcome})
 
     def note_server(self, kind: str, server: str | None, facts: Mapping[str, Any]) -> None:
         """A connection event, into the journal; the log has it already."""
         if self.journal is None:
             return
 
+        self.tell_all()
         fields: dict[str, Any] = {"server": server}
         for key, name in _SERVER_FIELDS.items():
             if facts.get(key) is not None:
@@ -105,47 +140,72 @@ _SERVER_FIELDS = {
 class CallLines:
     """The events of one call, from its decision to its end."""
 
-    # Mutable state: what was last decided, and for which arguments; the line that announces the call, and the number of
-    # that of an earlier attempt which left; whether it ended.
+    # Mutable state: what was last decided, for which arguments, and their hash once it was asked for; the line that
+    # announces the call, and the number of that of an earlier attempt which left; whether it ended.
     def __init__(self, recorder: Recorder, *, server: str, tool: str, method: str) -> None:
         self._recorder = recorder
-        self._names: dict[str, Any] = {"call": recorder.number(), "server": server, "tool": tool, "method": method}
-        self._decided: dict[str, Any] = {}
+        self._number = recorder.number()
+        self._server = server
+        self._tool = str(tool)  # a caller may have asked by something that is no text, and is refused
+        self._method = method
+        self._judged: Judgement = (server, self._tool, None, method, None, None, None)
+        self._arguments: bytes | None = None
+        self._arguments_sha256: str | None = None
         self._intent: Line | None = None
         self._stood: int | None = None
         self._ended = False
 
     def decided(self, decision: Decision, *, public_name: str, digest: str | None, arguments: bytes) -> None:
         """What the permissions say; it stands in the line of what comes of it."""
-        self._decided = {
-            "public_name": public_name,
-            "digest": digest,
+        verdict = type(decision).__name__.lower()
+        self._judged = (self._server, self._tool, public_name, self._method, digest, verdict, decision.code)
+        if arguments is not self._arguments:
+            self._arguments = arguments
+            self._arguments_sha256 = None
+
+    def _known(self) -> dict[str, Any]:
+        """What every line of the call says beside what it was judged by; nothing of the arguments before that."""
+        arguments = self._arguments
+        if arguments is None:
+            return {"call": self._number}
+
+        if self._arguments_sha256 is None:
+            self._arguments_sha256 = hashlib.sha256(arguments).hexdigest()
+
+        return {
+            "call": self._number,
             "arguments": arguments,
-            "decision": type(decision).__name__.lower(),
-            "code": decision.code,
+            "arguments_sha256": self._arguments_sha256,
+            "arguments_bytes": len(arguments),
         }
+
+    def _note(self, event: EventKind, judged: Judgement, **fields: Any) -> None:
+        self._recorder.tell_all()
+        self._recorder.note(event, judged, self._known() | fields)
 
     def asked(self, ticket: str | None) -> None:
         """A person is asked."""
-        self._recorder.note("approval", **self._names, **self._decided, ticket=ticket)
+        self._note("approval", self._judged, ticket=ticket)
 
     def answered(self, answer: str, *, ticket: str | None = None, error_code: str | None = None) -> None:
         """The person approved, or did not."""
-        fields = self._decided | {"decision": answer}
-        self._recorder.note("approval", **self._names, **fields, ticket=ticket, error_code=error_code)
+        judged = tuple(
+            answer if name == "decision" else value for name, value in zip(JUDGED, self._judged, strict=True)
+        )
+        self._note("approval", judged, ticket=ticket, error_code=error_code)
 
     def announce(self, *, generation: int, sent_again: bool) -> None:
         """It is about to be sent. Raises `JournalUnavailableError`."""
         if self._recorder.journal is not None:
             self._stood = self._told_intent()
             self._intent = self._recorder.journal.announce(
-                "call", **self._names, **self._decided, generation=generation, sent_again=sent_again or None
+                "call", judged=self._judged, **self._known(), generation=generation, sent_again=sent_again or None
             )
 
     def secure(self) -> None:
         """Return when what was announced stands in the journal. Raises `JournalUnavailableError`."""
         if self._intent is not None and self._recorder.journal is not None:
-            self._recorder.journal.secure(self._intent, **self._names)
+            self._recorder.journal.secure(self._intent, server=self._server, tool=self._tool)
 
     def withdraw(self) -> None:
         """What was announced is not sent after all."""
@@ -164,19 +224,20 @@ class CallLines:
     def ended(self, result: Any, *, reply_sha256: str | None) -> None:
         """It came to a result."""
         self._ended = True
-        self._recorder.note(
-            "result",
-            **self._names,
-            **self._decided,
-            intent=self._told_intent(),
-            generation=result.generation,
-            reply_sha256=reply_sha256,
-            reply_bytes=result.size_bytes,
-            duration_seconds=round(result.duration_seconds, 6),
-            is_error=getattr(result, "is_error", None),
-            truncated=result.truncated or None,
-            findings=tuple(finding.code for finding in result.findings) or None,
-        )
+        if self._recorder.is_heard:
+            self._recorder.later(self._tell_end, result, reply_sha256)
+
+    def _tell_end(self, result: Any, reply_sha256: str | None) -> None:
+        fields = self._known()
+        fields["intent"] = self._told_intent()
+        fields["generation"] = result.generation
+        fields["reply_sha256"] = reply_sha256
+        fields["reply_bytes"] = result.size_bytes
+        fields["duration_seconds"] = round(result.duration_seconds, 6)
+        fields["is_error"] = getattr(result, "is_error", None)
+        fields["truncated"] = result.truncated or None
+        fields["findings"] = tuple([finding.code for finding in result.findings]) or None
+        self._recorder.note("result", self._judged, fields)
 
     def failed(self, error: DeputyError, *, seconds: float, record: CallRecord) -> None:
         """It was refused, or went wrong."""
@@ -187,15 +248,14 @@ class CallLines:
         """Its caller left. `sent`: whether any attempt went out."""
         self._end("result", "cancelled", "unknown" if sent else "not_sent", seconds, record)
 
-    def _end(self, event: str, code: str, outcome: str, seconds: float, record: CallRecord) -> None:
+    def _end(self, event: EventKind, code: str, outcome: str, seconds: float, record: CallRecord) -> None:
         if self._ended:
             return
 
         self._ended = True
-        self._recorder.note(
+        self._note(
             event,
-            **self._names,
-            **self._decided,
+            self._judged,
             intent=self._told_intent(),
             error_code=code,
             outcome=outcome,

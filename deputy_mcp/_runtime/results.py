@@ -28,6 +28,7 @@ from deputy_mcp._runtime.handles import (
 from deputy_mcp._runtime.session import was_repaired
 from deputy_mcp._runtime.spill import Spill
 from deputy_mcp._runtime.transports.link import CallRecord
+from deputy_mcp._runtime.turns import current_time
 
 READ_AT_ONCE_BYTES = 1_000
 """A result up to this size is cleaned, modelled and scanned in the loop's turn, in a few milliseconds at worst; a
@@ -77,7 +78,7 @@ async def finish_tool(call: ToolCall, gate: Gate, spill: Spill, raw: dict[str, A
         server=facts.server,
         tool=facts.tool,
         generation=call.generation,
-        duration_seconds=anyio.current_time() - call.started,
+        duration_seconds=current_time() - call.started,
     )
 
 
@@ -150,7 +151,7 @@ async def finish_resource(call: ResourceCall, raw: dict[str, Any]) -> ResourceRe
         server=call.task.name,
         uri=call.tool,
         generation=call.generation,
-        duration_seconds=anyio.current_time() - call.started,
+        duration_seconds=current_time() - call.started,
     )
 
 
@@ -169,7 +170,7 @@ async def finish_prompt(call: PromptCall, raw: dict[str, Any]) -> PromptResult:
         server=call.task.name,
         name=call.tool,
         generation=call.generation,
-        duration_seconds=anyio.current_time() - call.started,
+        duration_seconds=current_time() - call.started,
     )
 
 

@@ -96,7 +96,10 @@ def _refuse(address: str) -> NoReturn:
 
 def is_valid(compiled: Compiled, instance: Any) -> bool:
     """Whether `instance` fits. False may still mean that a match was given up (see `list_problems`)."""
-    return bool(_guarded("it cannot be checked", lambda: compiled.validator.is_valid(instance)))
+    try:
+        return bool(compiled.validator.is_valid(instance))
+    except BaseException as error:  # noqa: BLE001 # what is none of the engine's is raised again
+        raise _uncheckable("it cannot be checked", error) from None
 
 
 def list_problems(compiled: Compiled, instance: Any) -> tuple[str, ...]:
@@ -184,23 +187,30 @@ def _escape(char: str) -> str:
 def _guarded(what: str, act: Callable[[], T]) -> T:
     try:
         return act()
-    except UncheckableError:
-        raise
-    except UnicodeEncodeError:
-        raise UncheckableError(f"{what}: it holds a lone surrogate") from None
-    except ValueError as error:
-        # A ValidationError's str is the whole report, with the value in it; `message` is one line.
-        message = str(getattr(error, "message", error)).replace(MASK, show(getattr(error, "instance", None)), 1)
-        reason = "it holds a lone surrogate" if "surrogates not allowed" in message else message
-        where = _pointer(getattr(error, "instance_path", ()))
-        place = f"at {where}: " if where else ""
-        raise UncheckableError(clean(f"{what}: {place}{reason}", MAX_PROBLEM_CHARACTERS)) from None
-    except BaseException as error:
-        # A panic inside the engine is no Exception, so that nobody swallows it; for us it is "unchecked".
-        if type(error).__name__ != "PanicException":
-            raise
+    except BaseException as error:  # noqa: BLE001 # what is none of the engine's is raised again
+        raise _uncheckable(what, error) from None
 
-        raise UncheckableError(f"{what}: the engine failed") from None
+
+def _uncheckable(what: str, error: BaseException) -> UncheckableError:
+    """What an error of the engine means; raises those that are none of its."""
+    match error:
+        case UncheckableError():
+            return error
+        case UnicodeEncodeError():
+            return UncheckableError(f"{what}: it holds a lone surrogate")
+        case ValueError():
+            # A ValidationError's str is the whole report, with the value in it; `message` is one line.
+            message = str(getattr(error, "message", error)).replace(MASK, show(getattr(error, "instance", None)), 1)
+            reason = "it holds a lone surrogate" if "surrogates not allowed" in message else message
+            where = _pointer(getattr(error, "instance_path", ()))
+            place = f"at {where}: " if where else ""
+            return UncheckableError(clean(f"{what}: {place}{reason}", MAX_PROBLEM_CHARACTERS))
+
+    # A panic inside the engine is no Exception, so that nobody swallows it; for us it is "unchecked".
+    if type(error).__name__ != "PanicException":
+        raise error
+
+    return UncheckableError(f"{what}: the engine failed")
 
 
 def main() -> None:

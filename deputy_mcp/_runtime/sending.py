@@ -5,7 +5,9 @@ whether a call may be sent (`gate`), what kinds of call there are (`calls`), how
 """
 
 import inspect
-from typing import Any, Literal
+import math
+from collections.abc import Awaitable
+from typing import Any, Literal, TypeVar
 
 import anyio
 from mcp import MCPError
@@ -21,13 +23,19 @@ from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.server import ServerTask
 from deputy_mcp._runtime.server_requests import CallUnderWay
 from deputy_mcp._runtime.session import Session
-from deputy_mcp._runtime.transports.link import CallRecord, LinkError
+from deputy_mcp._runtime.transports.link import CallRecord, ExpiredError, LinkError
+from deputy_mcp._runtime.turns import current_time
 
 MOST_ROUNDS = 10
 """How often a server (2026-07-28) may ask for input, or only to be asked again, before its call is given up."""
 
 STATE_PAUSE_SECONDS = 0.05
 """Before a call is asked again only with the server's state."""
+
+T = TypeVar("T")
+
+NOTHING_SENT = CallRecord()
+"""Of a call that was not sent yet; never changed."""
 
 Stage = Literal["waiting", "callback", "verifying", "sending"]
 
@@ -37,16 +45,16 @@ class Sending:
 
     method = ""
 
-    # Mutable state: the stage and scope of the deadline; the record of the latest sending, and
-    # whether an earlier one left, or may have run; why it was sent again, and for how long to wait before.
+    # Mutable state: the deadline, the stage it is about, the scope of what is waited for; the record of the latest
+    # sending, and whether an earlier one left, or may have run; why it was sent again, and for how long to wait before.
     def __init__(
         self, task: ServerTask, tool: str, *, timeout_seconds: float | None, progress: Progress | None, retry: bool
     ) -> None:
         self.task = task
         self.tool = tool
-        self.record = CallRecord()
+        self.record = NOTHING_SENT
         self.generation = 0
-        self.started = anyio.current_time()
+        self.started = current_time()
         self._progress = progress
         self._retry = retry
         if timeout_seconds is None:
@@ -55,7 +63,7 @@ class Sending:
             self._seconds = check_number("timeout_seconds", timeout_seconds, above_zero=True)
 
         self._hard_end = self.started + self._seconds
-        self._scope = anyio.CancelScope(deadline=self._hard_end)
+        self._scope: anyio.CancelScope | None = None
         self._stage: Stage = "waiting"
         self._resent: set[str] = set()
         self._pause = 0.0
@@ -66,6 +74,13 @@ class Sending:
     def _last_word(self) -> None:
         """Asked right before the first byte leaves; what it raises keeps the call here."""
         raise NotImplementedError
+
+    async def _bounded(self, waiting: Awaitable[T], *, until: float = math.inf) -> T:
+        """What `waiting` gives, within the deadline; `until`: one that may be moved by what is heard meanwhile."""
+        with anyio.CancelScope(deadline=min(until, self._hard_end)) as self._scope:
+            return await waiting
+
+        raise self._timed_out()
 
     async def _pause_as_told(self) -> None:
         """A server said when to come again; nobody else waits for that."""
@@ -78,7 +93,7 @@ class Sending:
         if record.status != 429 or after is None or why in self._resent:
             return False
 
-        if anyio.current_time() + after >= self._hard_end:
+        if current_time() + after >= self._hard_end:
             return False
 
         self._resent.add(why)
@@ -106,27 +121,34 @@ class Sending:
         for turn in range(MOST_ROUNDS):
             self._under_way = turn > 0
             self._left = self._left or self.record.sent
-            # A later round is the same call, which has left already.
-            self.record = CallRecord(last_word=None if self._under_way else self._last_word)
+            self.record = CallRecord()
+            if not self._under_way:
+                # A later round is the same call, which has left already.
+                self.record.last_word = self._last_word
+
             self.generation = self.task.generation
             self._stage = "sending"
-            self._touch()
+            heard = self._progress is not None or self._idle is not None
+            answer = session.request(
+                self.method,
+                params,
+                record=self.record,
+                arguments_json=self._wire_arguments(arguments_json),
+                on_progress=self._on_progress if heard else None,
+                headers=self._headers(target, arguments_json) if session.modern and session.link.has_headers else None,
+            )
             try:
-                raw = await session.request(
-                    self.method,
-                    params,
-                    record=self.record,
-                    arguments_json=self._wire_arguments(arguments_json),
-                    on_progress=self._on_progress if self._progress or self._idle else None,
-                    headers=self._headers(target, arguments_json) if session.modern else None,
-                )
+                if session.keeps_deadlines and not heard:
+                    self.record.deadline = self._hard_end
+                    raw = await answer
+                else:
+                    raw = await self._bounded(answer, until=self._idle_end())
+            except ExpiredError:
+                raise self._timed_out() from None
             except MCPError as error:
                 self._stage = "waiting"
                 self._recover(error, session, target)
                 return None
-            finally:
-                if self._idle is not None and not self._scope.cancel_called:
-                    self._scope.deadline = self._hard_end
 
             kind = raw.get("resultType", "complete") if session.modern else "complete"
             if kind == "complete":
@@ -146,13 +168,13 @@ class Sending:
                 params["requestState"] = state
 
             if inputs:
-                responses = await self.task.requests.answer_inputs(inputs, call)
+                responses = await self._bounded(self.task.requests.answer_inputs(inputs, call))
                 if responses is None:
                     break
 
                 params["inputResponses"] = responses
             elif isinstance(state, str):
-                await anyio.sleep(STATE_PAUSE_SECONDS)
+                await self._bounded(anyio.sleep(STATE_PAUSE_SECONDS))
             else:
                 break
 
@@ -167,12 +189,13 @@ class Sending:
     def _wire_arguments(self, arguments_json: bytes) -> bytes | None:
         return arguments_json
 
-    def _touch(self) -> None:
-        if self._idle is not None:
-            self._scope.deadline = min(self._hard_end, anyio.current_time() + self._idle)
+    def _idle_end(self) -> float:
+        return math.inf if self._idle is None else current_time() + self._idle
 
     async def _on_progress(self, progress: float, total: float | None, message: str | None) -> None:
-        self._touch()
+        if self._scope is not None:
+            self._scope.deadline = min(self._hard_end, self._idle_end())
+
         if self._progress is not None:
             outcome = self._progress(progress, total, clean_text(message) if message is not None else None)
             if inspect.isawaitable(outcome):
@@ -237,7 +260,7 @@ class Sending:
             self.task.note_timeout(self.started)
 
         if self._stage == "sending":
-            idle = anyio.current_time() < self._hard_end
+            idle = self._idle is not None and current_time() < self._hard_end
             what = f"made no progress for {self._idle:g} s" if idle else f"did not answer within {self._seconds:g} s"
             return CallTimeoutError(
                 f"{name} {what}",

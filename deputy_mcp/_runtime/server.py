@@ -63,22 +63,6 @@ class Owner(Protocol):
         """A further value must be masked from now on."""
 
 
-class Slot:
-    """A place among so many: an `anyio.Semaphore` as a context, without a look at the loop where there is room."""
-
-    def __init__(self, most: int) -> None:
-        self._slots = anyio.Semaphore(most)
-
-    async def __aenter__(self) -> None:
-        try:
-            self._slots.acquire_nowait()
-        except anyio.WouldBlock:
-            await self._slots.acquire()
-
-    async def __aexit__(self, *_: object) -> None:
-        self._slots.release()
-
-
 class ServerTask:
     """See the module. Made by the connection; `run` is the task's body."""
 
@@ -87,7 +71,7 @@ class ServerTask:
     #   link, session           what it owns while it owns something
     #   generation, load        sessions so far; deliberate reloads so far
     #   listing, _era           its tools, judged and pinned; the remembered protocol era
-    #   targets                 what calls of its tools were judged by last
+    #   targets                 what calls of its tools are judged by, since its tools were judged last
     #   collisions, compared    what the connection found by comparing its tools with other servers'
     #   timeouts, forgettings   timeouts in a row with nothing read, and the latest; when sessions were forgotten
     #   _stir, _scope, _done    the wake-up of everybody who waits; the life's scope; attempts finished
@@ -127,7 +111,7 @@ class ServerTask:
         self.protocol_version: str | None = None
         self.requests = ServerRequests(name, answers, limits, self.tell)
         self.awaiting_approval = 0
-        self.slot = Slot(limits.max_concurrent_calls)
+        self.slots = anyio.Semaphore(limits.max_concurrent_calls)
         self._era: Era | None = None
         self._past = Traffic()
         self._timeouts = 0
@@ -212,11 +196,16 @@ class ServerTask:
         """Return when an attempt after the `before`-th is over."""
         await self.wait_until(lambda: self._done > before or (self._closed and self._scope is None))
 
+    @property
+    def ready_session(self) -> Session | None:
+        """The session of a READY server."""
+        return self.session if self.life.state is ServerState.READY else None
+
     async def wait_ready(self) -> Session:
         """The session of a READY server; waits while it is on its way there. Raises `UnavailableError`."""
         while True:
-            if self.life.state is ServerState.READY and self.session is not None:
-                return self.session
+            if (session := self.ready_session) is not None:
+                return session
 
             at = cooled_at(self.life, self.policy)
             if at is not None and anyio.current_time() >= at:

@@ -122,6 +122,7 @@ class Session:
         self.link = link
         self._capabilities = capabilities
         self._dispatcher = dispatcher
+        self.keeps_deadlines = dispatcher.keeps_deadlines
         self._client = client
         self.version = ""
         self.modern = False

@@ -85,7 +85,7 @@ def test_the_order_is_the_one_in_which_the_fields_are_declared():
         name for name in RecordFields.__annotations__ if name in ("server", "tool", "code", "reason", "generation")
     ]
 
-    assert ["server", "tool", "generation", "code", "reason"] == order
+    assert ["server", "tool", "code", "generation", "reason"] == order
     assert ["time", "event", *order] == list(record(code="c", reason="r", generation=1, tool="t", server="s"))
 
 

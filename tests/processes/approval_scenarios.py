@@ -89,9 +89,9 @@ send_class: Any = StreamDispatcher
 _enqueue, _enqueue_and_die = StreamDispatcher._enqueue, at("send")(StreamDispatcher._enqueue)
 
 
-def enqueue(dispatcher: StreamDispatcher, data: bytes, slot: Any) -> Any:
+def enqueue(dispatcher: StreamDispatcher, outgoing: Any) -> Any:
     # The call itself, not the listing that verifies it.
-    return (_enqueue_and_die if b'"tools/call"' in data else _enqueue)(dispatcher, data, slot)
+    return (_enqueue_and_die if b'"tools/call"' in outgoing.data else _enqueue)(dispatcher, outgoing)
 
 
 send_class._enqueue = enqueue

@@ -24,15 +24,15 @@ from deputy_mcp import McpConnection, McpTool
 SENT_BYTES = 300
 """The request of an echo of five characters: 2026-07-28 stamps versions, capabilities and a name on each."""
 WRITES = 2
-"""`os.write`: the journal's lines before the call, with those of the call before, and the pipe."""
+"""`os.write`: the journal's line before the call, and the pipe; the result's line is written after its caller has it."""
 WRITES_OF_128 = 8
 """… of 128 calls at once: their lines go out in one, before all requests in one; some more where replies come apart."""
 TURNS = 4
 """Of the loop, from the call to its value."""
-CALLED = 700
+CALLED = 570
 """Functions called in the loop's thread, of Python and of C, in one call."""
-CALLED_OF_128 = 128 * 630
-CALLED_EACH_TIME = 1_350
+CALLED_OF_128 = 128 * 490
+CALLED_EACH_TIME = 1_270
 TURNS_EACH_TIME = 11
 WRITES_EACH_TIME = 4
 """… with `verify="call"`, where the listing did not change: two requests, two waits."""

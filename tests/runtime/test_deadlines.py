@@ -38,6 +38,34 @@ def pid_of(connection: McpConnection) -> int:
     return pid
 
 
+@within(10)
+async def test_calls_of_one_server_end_each_at_its_own_deadline(bench: Bench) -> None:
+    """In the order of their deadlines, however they came; who has time left goes on, and is answered."""
+    ended: list[float] = []
+    all_ended = anyio.Event()
+
+    async def hang(connection: McpConnection, seconds: float) -> None:
+        began = anyio.current_time()
+        with pytest.raises(CallTimeoutError):
+            await connection.call_tool("a", "hang", timeout_seconds=seconds)
+
+        ended.append(seconds)
+        assert seconds <= anyio.current_time() - began < seconds + LATE_SECONDS
+        if len(ended) == 5:
+            all_ended.set()
+
+    async with McpConnection({"a": bench.stdio()}, **FULL) as connection:
+        async with anyio.create_task_group() as tasks:
+            for seconds in (5, 0.4, 0.1, 0.3, 0.1, 0.2):
+                tasks.start_soon(hang, connection, seconds)
+
+            await all_ended.wait()
+            tasks.cancel_scope.cancel()
+
+        assert [0.1, 0.1, 0.2, 0.3, 0.4] == ended
+        assert "hello" == (await connection.call_tool("a", "echo", {"value": "hello"})).text
+
+
 @pytest.mark.parametrize("wire", ["stdio", "http-json", "http-events"])
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @within(10)

@@ -116,6 +116,8 @@ class HttpLink:
 class HttpDispatcher:
     """The SDK's dispatcher, with ids of our own, the record of each request, and errors that say what happened."""
 
+    keeps_deadlines = False
+
     # Mutable state: the next id; the task group in which courtesy cancellations are sent.
     def __init__(self, inner: JSONRPCDispatcher, books: GuardBooks) -> None:
         self._inner = inner

@@ -31,15 +31,14 @@ MOST_PROGRESS = 64
 ChangeKind = Literal["tools", "prompts", "resources"]
 
 
-@attrs.define
 class CallRecord:
     """What became of one request on the wire; filled by the transport, read by the session.
 
     Mutable on purpose: it is the one place where facts that an exception cannot carry (was a byte sent, what status
-    came back) are kept for the call they belong to.
+    came back) are kept for the call they belong to. Made for every request, so what nobody set stands in the class.
     """
 
-    id: MessageId = 0
+    id: MessageId
     sent: bool = False
     """Whether a byte of it may have left this process."""
     answer: Reply | Failure | Invalid | TooLarge | None = None
@@ -63,6 +62,8 @@ class CallRecord:
     """Whether nobody waits for it any more: what has not gone out must not."""
     reports: "Reports | None" = None
     """Its progress, where somebody wants to hear of it."""
+    deadline: float | None = None
+    """By the clock of `current_time`; honoured where the session `keeps_deadlines`: `ExpiredError` then."""
     last_word: Callable[[], None] | None = None
     """Asked right before its first byte leaves, and again when it could not: what it raises keeps the request here."""
     event_id: str | None = None
@@ -70,12 +71,19 @@ class CallRecord:
     abort: Callable[[], None] | None = None
     """Stops reading the reply; set while somebody reads."""
 
+    def __init__(self, request_id: MessageId = 0) -> None:
+        self.id = request_id
+
     def begin(self, *, session_bound: bool) -> None:
         """Forget an earlier attempt (an auth flow sends the same request again)."""
         self.session_bound = session_bound
         self.answer = self.fault = self.status = self.retry_after_seconds = None
         self.sign_in_failed = False
         self.detail = self.excerpt = ""
+
+
+class ExpiredError(Exception):
+    """The deadline of a record has passed; the peer was told that nobody waits any more."""
 
 
 class Reports:
@@ -161,6 +169,9 @@ class Traffic:
 
 class MintingDispatcher(Dispatcher[Any], Protocol):
     """The SDK's dispatcher, and the id of the next request before it is sent (it doubles as progress token)."""
+
+    keeps_deadlines: bool
+    """Whether it ends a request at its record's deadline by itself."""
 
     def mint_id(self) -> MessageId:
         """An integer that no request in flight has."""

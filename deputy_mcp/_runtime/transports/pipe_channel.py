@@ -142,12 +142,24 @@ class PipeChannel:
 
     def _delivered(self) -> bool:
         """Whether nothing is left for the reader's task: no whole line came, or answers alone, which are delivered."""
-        if len(self._lines) > MESSAGES_PER_TURN or not all(isinstance(line, bytes) for line in self._lines):
+        lines = self._lines
+        if len(lines) > MESSAGES_PER_TURN:
             return False
 
-        messages = [message for line in self._lines for message in self._replies.read(line)]  # type: ignore[arg-type] # all bytes
-        self._lines.clear()
-        if not all(isinstance(message, Reply | Failure) for message in messages):
+        messages: list[Message] = []
+        answers = True
+        while lines:
+            line = lines[0]
+            if not isinstance(line, bytes):
+                answers = False
+                break
+
+            lines.popleft()
+            for message in self._replies.read(line):
+                messages.append(message)
+                answers = answers and isinstance(message, Reply | Failure)
+
+        if not answers:
             self._read = messages
             return False
 
@@ -171,7 +183,7 @@ class PipeChannel:
         self.ended.set()
         return []
 
-    def write_now(self, data: memoryview) -> int:
+    def write_now(self, data: bytes | memoryview) -> int:
         if self._stdin < 0:
             raise LinkError("lost", "its stdin is closed")
 

@@ -50,7 +50,7 @@ class QueueChannel:
         self._inbox.append(message)
         self._arrived.set()
 
-    def write_now(self, data: memoryview) -> int:
+    def write_now(self, data: bytes | memoryview) -> int:
         if self._bytes > MOST_QUEUED_BYTES:
             return 0
 

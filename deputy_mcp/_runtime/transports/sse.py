@@ -125,7 +125,7 @@ class SseLink(QueueLink):
     async def _post(self, endpoint: str, data: bytes) -> None:
         try:
             wire_id = plain_id(sniff_id(data[:512], b"")) if b'"method"' in data and b'"id":' in data[:60] else None
-            record = CallRecord(id=wire_id or 0)
+            record = CallRecord(wire_id or 0)
             key = f"sse-{id(record)}"
             headers = {"content-type": "application/json"}
             if wire_id is not None:

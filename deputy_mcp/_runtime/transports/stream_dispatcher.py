@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import anyio
 import anyio.abc
 import anyio.lowlevel
-import attrs
 from mcp import MCPError
 from mcp.shared.dispatcher import (
     CallOptions,
@@ -42,8 +41,17 @@ from deputy_mcp._core.messages import (
 )
 from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.transports.answering import Answering
-from deputy_mcp._runtime.transports.link import CallRecord, Fault, Hooks, LinkError, LossSignal, Reports, Traffic
-from deputy_mcp._runtime.turns import Once, asyncio_loop, at_end_of_turn
+from deputy_mcp._runtime.transports.link import (
+    CallRecord,
+    ExpiredError,
+    Fault,
+    Hooks,
+    LinkError,
+    LossSignal,
+    Reports,
+    Traffic,
+)
+from deputy_mcp._runtime.turns import Deadlines, Once, asyncio_loop, at_end_of_turn
 
 MOST_REPLIES_BYTES = 1024 * 1024
 """Our unsent answers to a server that asks without reading; past it they are dropped, and the server may wait."""
@@ -76,21 +84,37 @@ class Channel(Protocol):
     async def receive(self) -> list[Message]:
         """What came next; [] at the end. Raises `LinkError` when nothing more can come."""
 
-    def write_now(self, data: memoryview) -> int:
+    def write_now(self, data: bytes | memoryview) -> int:
         """Take as many bytes as fit without waiting. Raises `LinkError` when the peer is gone."""
 
     async def wait_writable(self) -> None:
         """Return when `write_now` may take more."""
 
 
-@attrs.define(eq=False)
-class _Slot:
-    """One request of ours on its way."""
+class _Outgoing:
+    """A message that has not left whole yet."""
 
-    record: CallRecord
-    done: Once = attrs.field(factory=Once)
-    result: dict[str, Any] | None = None
-    error: Exception | None = None
+    # Mutable state: how many bytes of it were taken.
+    __slots__ = ("data", "taken")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.taken = 0
+
+
+class _Asked(_Outgoing):
+    """A request of ours, from when it is queued to its answer."""
+
+    # Mutable state: what came of it.
+    __slots__ = ("done", "error", "record", "result")
+
+    def __init__(self, data: bytes, record: CallRecord) -> None:
+        self.data = data
+        self.taken = 0
+        self.record = record
+        self.done = Once()
+        self.result: dict[str, Any] | None = None
+        self.error: Exception | None = None
 
     def finish(self, result: dict[str, Any] | None, error: Exception | None = None) -> None:
         if not self.done.happened:
@@ -101,34 +125,24 @@ class _Slot:
                 self.record.reports.end()
 
 
-@attrs.define(eq=False)
-class _Outgoing:
-    """A message that has not left whole yet."""
-
-    data: memoryview
-    slot: _Slot | None
-    taken: int = 0
-
-    @property
-    def rest(self) -> memoryview:
-        return self.data[self.taken :]
-
-
 class StreamDispatcher:
     """See the module. Made for one life of one channel; `run` it once."""
 
-    # Mutable state: slots by id; the outbox, whether it waits for the turn's end or for the peer; the loss.
+    # Mutable state: what was asked, by id; the timer of the next deadline; the outbox, whether it waits for the turn's
+    # end or for the peer; the loss.
     def __init__(self, channel: Channel, hooks: Hooks, traffic: Traffic, lost: LossSignal) -> None:
         self._channel = channel
         self._hooks = hooks
         self._traffic = traffic
         self._lost = lost
-        self._slots: dict[MessageId, _Slot] = {}
+        self._asked: dict[MessageId, _Asked] = {}
+        self._deadlines = Deadlines(self._expire)
+        self.keeps_deadlines = self._deadlines.possible
         self._next_id = 0
         self._outbox: deque[_Outgoing] = deque()
         self._unsent_replies_bytes = 0
         self._wake = anyio.Event()
-        self._pump_asked = False
+        self._stuck = self._pump_asked = False
         self._answering = Answering(self._post)
         self._broken: LinkError | None = None
         self._closed: LinkError | None = None
@@ -183,36 +197,38 @@ class StreamDispatcher:
         if wire_id is None:
             wire_id = self.mint_id()
 
-        key = plain_id(wire_id)
-        if key is None or key in self._slots:
+        key = wire_id if type(wire_id) is int else plain_id(wire_id)
+        if key is None or key in self._asked:
             raise ValueError(f"request id {wire_id!r} is already in flight")
 
-        slot = _Slot(options.get("record") or CallRecord())
+        record: CallRecord = options.get("record") or CallRecord()
         on_progress: ProgressFnT | None = options.get("on_progress")
-        slot.record.reports = None if on_progress is None else Reports()
+        record.reports = None if on_progress is None else Reports()
+        asked = self._asked[key] = _Asked(_encode(method, params, options.get("params_json"), wire_id), record)
+        if record.deadline is not None:
+            self._deadlines.watch(record.deadline)
 
-        self._slots[key] = slot
-        outgoing = self._enqueue(_encode(method, params, options.get("params_json"), wire_id), slot)
+        self._enqueue(asked)
         try:
             # The negotiation's own timeout is the start deadline: a server that needs 20 s to boot is no failure.
-            if on_progress is None or slot.record.reports is None:
-                await slot.done.wait()
+            if on_progress is None or record.reports is None:
+                await asked.done.wait()
             else:
-                await slot.record.reports.tell(on_progress)
+                await record.reports.tell(on_progress)
         finally:
-            self._slots.pop(key, None)
-            if not slot.done.happened:
-                self._abandon(outgoing, wire_id, cancel=options.get("cancel_on_abandon", True))
+            self._asked.pop(key, None)
+            if not asked.done.happened:
+                self._abandon(asked, wire_id, cancel=options.get("cancel_on_abandon", True))
 
-        if slot.error is not None:
-            raise slot.error
+        if asked.error is not None:
+            raise asked.error
 
-        assert slot.result is not None
-        if method in GREETINGS and more_values_than(slot.result, MOST_GREETING_VALUES):
+        assert asked.result is not None
+        if method in GREETINGS and more_values_than(asked.result, MOST_GREETING_VALUES):
             # The SDK would list every wrong one of them.
             raise LinkError("malformed", f"its greeting holds more than {MOST_GREETING_VALUES} JSON values")
 
-        return slot.result
+        return asked.result
 
     async def notify(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **_later: Any
@@ -227,10 +243,12 @@ class StreamDispatcher:
         if self._closed is None:
             self._closed = error
 
-        for slot in self._slots.values():
-            slot.finish(None, self._closed)
+        for asked in self._asked.values():
+            asked.finish(None, self._closed)
 
+        self._asked.clear()
         self._outbox.clear()
+        self._deadlines.end()
 
     # -- writing -------------------------------------------------------------------------------------------------
 
@@ -245,15 +263,14 @@ class StreamDispatcher:
 
             self._unsent_replies_bytes += len(data)
 
-        self._enqueue(data, None)
+        self._enqueue(_Outgoing(data))
 
-    def _enqueue(self, data: bytes, slot: _Slot | None) -> _Outgoing:
-        outgoing = _Outgoing(memoryview(data), slot)
+    def _enqueue(self, outgoing: _Outgoing) -> None:
         self._outbox.append(outgoing)
-        if self._pump_asked or self._wake.is_set():
-            return outgoing
+        if self._pump_asked or self._stuck:
+            return
 
-        loop = asyncio_loop() if len(self._slots) > 1 else None
+        loop = asyncio_loop() if len(self._asked) > 1 else None
         if loop is None:
             # Usually the pipe has room: no turn of the loop for a call alone.
             self._pump()
@@ -261,58 +278,57 @@ class StreamDispatcher:
             self._pump_asked = True
             at_end_of_turn(loop, self._pump_asked_for)
 
-        return outgoing
-
     def _pump_asked_for(self) -> None:
         self._pump_asked = False
-        if not self._wake.is_set():
+        if not self._stuck:
             self._pump()
 
     def _pump(self) -> None:
-        """Write until the outbox is empty or the peer takes no more, which sets `_wake`."""
-        if self._broken is not None:
-            self._outbox.clear()
-            return
-
+        """Write until the outbox is empty; where the peer takes no more, the writer's task goes on."""
+        self._stuck = False
         try:
-            while batch := self._next_batch():
-                data = batch[0].data[batch[0].taken :] if len(batch) == 1 else b"".join(one.rest for one in batch)
-                count = self._channel.write_now(memoryview(data))
-                if count == 0:
-                    self._wake.set()
-                    return
+            while self._outbox and self._broken is None:
+                if data := self._next_data():
+                    count = self._channel.write_now(data)
+                    if count == 0:
+                        self._stuck = True
+                        self._wake.set()
+                        return
 
-                self._traffic.bytes_out += count
-                self._note_taken(count)
+                    self._traffic.bytes_out += count
+                    self._note_taken(count)
 
             self._unsent_replies_bytes = 0
         except LinkError as error:
             self._broken = error
-            self._outbox.clear()
             self._wake.set()
 
-    def _next_batch(self) -> list[_Outgoing]:
-        """The first of the outbox that may leave together."""
-        batch: list[_Outgoing] = []
+        if self._broken is not None:
+            self._outbox.clear()
+
+    def _next_data(self) -> bytes | memoryview:
+        """The first of the outbox that may leave together; what may not is dropped from it."""
+        parts: list[bytes | memoryview] = []
         size = 0
-        for outgoing in list(self._outbox):
-            if batch and size + len(outgoing.data) > WRITE_BYTES:
-                break
-
-            if outgoing.taken or outgoing.slot is None or self._may_leave(outgoing.slot):
-                batch.append(outgoing)
+        waiting = self._outbox
+        held: list[_Outgoing] = []
+        while waiting and (not parts or size + len(waiting[0].data) <= WRITE_BYTES):
+            outgoing = waiting.popleft()
+            if outgoing.taken or not isinstance(outgoing, _Asked) or self._may_leave(outgoing):
+                held.append(outgoing)
+                # The rest of megabytes is not copied for each piece that the peer takes of it.
+                parts.append(memoryview(outgoing.data)[outgoing.taken :] if outgoing.taken else outgoing.data)
                 size += len(outgoing.data)
-            else:
-                self._outbox.remove(outgoing)
 
-        return batch
+        waiting.extendleft(reversed(held))
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _may_leave(self, slot: _Slot) -> bool:
+    def _may_leave(self, asked: _Asked) -> bool:
         try:
-            if slot.record.last_word is not None:
-                slot.record.last_word()
+            if asked.record.last_word is not None:
+                asked.record.last_word()
         except Exception as error:  # noqa: BLE001 # raised by the caller, whose word it is
-            slot.finish(None, error)
+            asked.finish(None, error)
             return False
 
         return True
@@ -320,23 +336,25 @@ class StreamDispatcher:
     def _note_taken(self, count: int) -> None:
         while count:
             first = self._outbox[0]
-            part = min(count, len(first.data) - first.taken)
-            first.taken += part
-            count -= part
-            if first.slot is not None:
-                first.slot.record.sent = True
+            if isinstance(first, _Asked):
+                first.record.sent = True
 
-            if first.taken == len(first.data):
-                self._outbox.popleft()
+            left = len(first.data) - first.taken
+            if count < left:
+                first.taken += count
+                return
+
+            first.taken += left
+            count -= left
+            self._outbox.popleft()
 
     async def _run_writer(self) -> None:
         while self._broken is None:
             await self._wake.wait()
-            while self._outbox and self._broken is None:
+            self._wake = anyio.Event()
+            while self._stuck and self._broken is None:
                 await self._channel.wait_writable()
                 self._pump()
-
-            self._wake = anyio.Event()
 
         # A write often finds out first that a process died; who watches it knows more, exit code and last words.
         with anyio.move_on_after(LAST_WORDS_SECONDS):
@@ -344,10 +362,13 @@ class StreamDispatcher:
 
         self._lost.tell("stdin_closed", self._broken.detail)
 
-    def _abandon(self, outgoing: _Outgoing, wire_id: Any, *, cancel: bool) -> None:
-        if outgoing.taken == 0 and outgoing in self._outbox:
+    # -- giving up -----------------------------------------------------------------------------------------------
+
+    def _abandon(self, asked: _Asked, wire_id: Any, *, cancel: bool) -> None:
+        """Nobody waits for this answer any more."""
+        if asked.taken == 0 and asked in self._outbox:
             # Provably not sent: the server never hears of it.
-            self._outbox.remove(outgoing)
+            self._outbox.remove(asked)
         elif cancel:
             self._post(
                 {
@@ -355,6 +376,20 @@ class StreamDispatcher:
                     "params": {"requestId": wire_id, "reason": "the caller gave up"},
                 }
             )
+
+    def _expire(self, now: float) -> float | None:
+        """End what has waited until `now`; the next deadline."""
+        coming: float | None = None
+        for key, asked in list(self._asked.items()):
+            at = asked.record.deadline
+            if at is not None and at <= now:
+                del self._asked[key]
+                self._abandon(asked, key, cancel=True)
+                asked.finish(None, ExpiredError())
+            elif at is not None and (coming is None or at < coming):
+                coming = at
+
+        return coming
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -389,17 +424,17 @@ class StreamDispatcher:
         self._heard = self._heard or not isinstance(message, Noise)
         match message:
             case Reply(id=key, result=result):
-                if slot := self._answered(key):
-                    slot.record.answer = message
-                    slot.record.reply_bytes = message.size_bytes
-                    slot.record.reply_sha256 = message.sha256
-                    slot.finish(result)
+                if asked := self._answered(key):
+                    asked.record.answer = message
+                    asked.record.reply_bytes = message.size_bytes
+                    asked.record.reply_sha256 = message.sha256
+                    asked.finish(result)
             case Failure(id=None, text=text):
                 self._noise(f"an error without id: {clean_line(text)}")
             case Failure(id=key, code=code, text=text, details=details):
-                if key is not None and (slot := self._answered(key)):
-                    slot.record.reply_sha256 = message.sha256
-                    slot.finish(None, MCPError(code, text, details))
+                if key is not None and (asked := self._answered(key)):
+                    asked.record.reply_sha256 = message.sha256
+                    asked.finish(None, MCPError(code, text, details))
             case Invalid(id=key, reason=reason):
                 self._fail(key, "malformed", reason)
             case TooLarge(id=None):
@@ -418,27 +453,27 @@ class StreamDispatcher:
 
                 self._noise(f"{reason}: {sample}" if sample else reason)
 
-    def _answered(self, key: MessageId) -> _Slot | None:
-        slot = self._slots.get(key)
-        if slot is None or not slot.record.sent:
+    def _answered(self, key: MessageId) -> _Asked | None:
+        asked = self._asked.get(key)
+        if asked is None or not asked.record.sent:
             # A guess at what has not left yet is no answer either.
             self._traffic.late += 1
             return None
 
-        return self._slots.pop(key)
+        return self._asked.pop(key)
 
     def _fail(self, key: MessageId, fault: Fault, detail: str, *, seen_bytes: int = 0) -> None:
-        if slot := self._answered(key):
-            slot.finish(None, LinkError(fault, detail, seen_bytes=seen_bytes))
+        if asked := self._answered(key):
+            asked.finish(None, LinkError(fault, detail, seen_bytes=seen_bytes))
 
     def fail_unsent(self, seen: CallRecord, fault: Fault, detail: str) -> None:
         """A transport could not deliver the request with `seen.id`: fail its call with what was seen instead."""
-        if slot := self._slots.pop(seen.id, None):
-            slot.record.status = seen.status
-            slot.record.retry_after_seconds = seen.retry_after_seconds
-            slot.record.excerpt = seen.excerpt
-            slot.record.sent = seen.sent
-            slot.finish(None, LinkError(fault, detail))
+        if asked := self._asked.pop(seen.id, None):
+            asked.record.status = seen.status
+            asked.record.retry_after_seconds = seen.retry_after_seconds
+            asked.record.excerpt = seen.excerpt
+            asked.record.sent = seen.sent
+            asked.finish(None, LinkError(fault, detail))
 
     def _noise(self, sample: str) -> None:
         self._traffic.noise += 1
@@ -457,9 +492,9 @@ class StreamDispatcher:
 
     def _take_progress(self, params: dict[str, Any]) -> None:
         key = plain_id(params.get("progressToken"))
-        slot = self._slots.get(key) if key is not None else None
-        if slot is not None and slot.record.reports is not None:
-            slot.record.reports.note(params)
+        asked = self._asked.get(key) if key is not None else None
+        if asked is not None and asked.record.reports is not None:
+            asked.record.reports.note(params)
 
 
 def _encode(method: str, params: Mapping[str, Any] | None, params_json: bytes | None, wire_id: MessageId) -> bytes:
