@@ -36,6 +36,9 @@ FEW_TOOLS, FEW_BYTES = 40, 256 * 1024
 """A listing of at most so many new tools, within so many bytes, is judged at once, in tens of milliseconds; a larger
 one in a thread."""
 
+LOOK_SECONDS = 0.001
+"""With `verify="change"` the pin file is looked at once in so long: calls that come together need not each look."""
+
 Named = Literal["prompts", "resources"]
 """What is allowed by name and pinned where it is listed."""
 
@@ -43,7 +46,7 @@ Named = Literal["prompts", "resources"]
 class Listing:
     """See the module. Belongs to one server's task."""
 
-    # Mutable state: the pins and the pin file's stamp when they were read; per kind what was listed last, and when;
+    # Mutable state: the pins, the pin file's stamp when they were read, and when to look at it again; per kind what was listed last, and when;
     # the last judgement of tools, of prompts and resources, and of the instructions.
     def __init__(self, task: "ServerTask", book: PinBook) -> None:
         self._task = task
@@ -53,6 +56,7 @@ class Listing:
         self.refused: Mapping[str, Refusal] = FrozenMapping()
         self.instructions: str | None = None
         self._stamp: object = None
+        self._look_again_at = 0.0
         self._judging = anyio.Lock()
         self._listed: dict[ListKind, Listed] = {}
         self._listed_at: dict[ListKind, float] = {}
@@ -305,9 +309,17 @@ class Listing:
         if self._book.verify != "change" or self._relistings[kind].stale:
             return False
 
-        age = current_time() - self._listed_at[kind]
-        rewritten = self._book.path is not None and self._book.stamp() != self._stamp
-        return age <= self._book.verify_interval_seconds and not rewritten
+        now = current_time()
+        if now - self._listed_at[kind] > self._book.verify_interval_seconds:
+            return False
+
+        if self._book.path is not None and now >= self._look_again_at:
+            if self._book.stamp() != self._stamp:
+                return False
+
+            self._look_again_at = now + LOOK_SECONDS
+
+        return True
 
     async def verify(self, session: Session, kind: ListKind) -> None:
         """Return when this kind was listed again and compared with its pins. Raises `PinMismatchError`.

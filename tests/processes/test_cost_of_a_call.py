@@ -24,7 +24,7 @@ from deputy_mcp import McpConnection, McpTool
 SENT_BYTES = 300
 """The request of an echo of five characters: 2026-07-28 stamps versions, capabilities and a name on each."""
 WRITES = 2
-"""`os.write`: the journal's line before the call, and the pipe; the result's line is written after its caller has it."""
+"""`os.write`: the journal's line before the call, and the pipe; a result's line is written after its caller has it."""
 WRITES_OF_128 = 8
 """… of 128 calls at once: their lines go out in one, before all requests in one; some more where replies come apart."""
 TURNS = 4
