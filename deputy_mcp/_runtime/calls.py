@@ -174,7 +174,7 @@ class ToolCall(Call):
             return encoded
 
         # What was encoded, not what was given: a tuple or a subclass may check differently than its bytes.
-        verdict = self._checker(target).check_now(_decoded(encoded))
+        verdict = self._checker(target).check_now(_decoded(encoded), json_bytes=len(encoded))
         return None if verdict is None else self._judge_arguments(verdict, target, encoded)
 
     async def _check_slowly(self, target: Target) -> bytes:

@@ -51,6 +51,8 @@ LOOP_STATES = 10_000_000
 LOOP_BACKTRACKS = 20_000
 """Load times text to the power of nested lookarounds. The backtrack limit alone does not bound the other engine:
 `^(?:(?=.*b)a)*` is quadratic without ever stepping back, and each lookaround inside adds a power."""
+SMALL_BYTES = 256
+"""A value whose JSON is no longer need not be counted, where a schema is harmless for the worst such value."""
 LOOP_HEIGHT = 1_000
 """Subschemas inside each other on the engine's stack, a twentieth of what fits into 8 MiB (threads have less)."""
 LOOP_LISTING = 10_000
@@ -101,6 +103,8 @@ class _State:
     plain: Any = None
     """The copy that was counted and mended, until it is compiled or written down."""
     compiled: Compiled | None = None
+    small_in_loop: bool = False
+    """Whether every value whose JSON has at most `SMALL_BYTES` is checked in the loop; said once it is compiled."""
     document: bytes | None = None
     """The schema as JSON, made when a process first needs it."""
 
@@ -122,9 +126,18 @@ class SchemaChecker:
         verdict = self.check_now(instance)
         return verdict if verdict is not None else await self._check_in_process(instance)
 
-    def check_now(self, instance: Any) -> Verdict | None:
-        """The verdict if it is cheap enough for the event loop, else None: then ask `check`."""
+    def check_now(self, instance: Any, *, json_bytes: int | None = None) -> Verdict | None:
+        """The verdict if it is cheap enough for the event loop, else None: then ask `check`.
+
+        `json_bytes`: how many bytes of JSON it was read from, where it was.
+        """
         state = self._state = self._state or _look_at(self._schema)
+        if json_bytes is not None and json_bytes <= SMALL_BYTES and state.small_in_loop:
+            assert state.compiled is not None
+            with suppress(UncheckableError):
+                if schema_worker.is_valid(state.compiled, instance):
+                    return _VALID
+
         if state.fault is not None:
             return _unchecked(state.fault)
 
@@ -147,6 +160,9 @@ class SchemaChecker:
         try:
             if state.compiled is None:
                 state.compiled = schema_worker.compile_schema(self._take_plain(state))
+                worst = Measure(SMALL_BYTES, SMALL_BYTES, SMALL_BYTES // 2, wide_integers=False, odd_types=False)
+                harmless = _fits_loop(state.cost.load(worst.depth), worst)
+                state.small_in_loop = harmless and not state.compiled.backtracking
         except UncheckableError as error:
             state.fault = str(error)
             return _unchecked(state.fault)

@@ -6,7 +6,7 @@ does not know, read `"true"` as true and validate results in the loop with unbou
 """
 
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from json.encoder import encode_basestring_ascii
 from typing import Any, Literal
@@ -290,7 +290,7 @@ class Session:
 
     # -- requests ------------------------------------------------------------------------------------------------
 
-    async def request(
+    def request(
         self,
         method: str,
         params: Mapping[str, Any],
@@ -300,8 +300,11 @@ class Session:
         on_progress: ProgressFnT | None = None,
         headers: Mapping[str, str] | None = None,
         wire_id: MessageId | None = None,
-    ) -> dict[str, Any]:
-        """Send one request and give its raw result. Raises `MCPError` and `LinkError`; see `translate`."""
+    ) -> Awaitable[dict[str, Any]]:
+        """Send one request, once this is awaited, and give its raw result.
+
+        Raises `MCPError` and `LinkError`; see `translate`.
+        """
         wire_id = self._dispatcher.mint_id() if wire_id is None else wire_id
         meta_json = self._meta_json
         trace: dict[str, Any] = {}
@@ -326,7 +329,7 @@ class Session:
         if on_progress is not None:
             options["on_progress"] = on_progress
 
-        return await self._dispatcher.send_raw_request(method, params, options)
+        return self._dispatcher.send_raw_request(method, params, options)
 
     def _headers(self, method: str, params: Mapping[str, Any], extra: Mapping[str, str] | None) -> dict[str, str]:
         headers = {MCP_PROTOCOL_VERSION_HEADER: self.version}

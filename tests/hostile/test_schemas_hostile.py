@@ -102,6 +102,44 @@ def now(schema: Any, instance: Any) -> Verdict:
     return verdict
 
 
+SMALL_VALUES: list[Any] = [
+    {"a": 1},
+    {"a": "x"},
+    {"b": [1, 1]},
+    [10**25, 10**25],
+    "\ud800",
+    "a" * 200 + "!",
+    nested(120, None),
+    nested(60, "a"),
+]
+
+
+@pytest.mark.parametrize(
+    ("schema", "uncounted"),
+    [
+        ({"type": "object", "properties": {"a": {"type": "integer"}}}, True),
+        ({"properties": {"a": HERE}, "items": HERE, "uniqueItems": True}, True),
+        ({"pattern": "^(a+)+$"}, True),
+        ({"pattern": "^(?=a)(a+)+$"}, False),
+        (doubling(30, {"type": "object"}), False),
+        ({"$ref": "https://elsewhere.example/x"}, False),
+        ([], False),
+    ],
+)
+@pytest.mark.anyio
+async def test_a_small_value_is_judged_as_if_it_had_been_counted(schema: Any, uncounted: bool) -> None:
+    """Where no value of so few bytes can do harm, none is counted; where one could, each is."""
+    checker = SchemaChecker(schema)
+    for value in SMALL_VALUES:
+        counted, judged = checker.check_now(value), await checker.check(value)
+        for json_bytes in (schemas.SMALL_BYTES, schemas.SMALL_BYTES + 1):
+            assert checker.check_now(value, json_bytes=json_bytes) in (counted, judged)
+
+    state = checker._state
+    assert state is not None
+    assert uncounted is state.small_in_loop
+
+
 # --- the loop keeps beating ---------------------------------------------------------------------------------------
 
 
