@@ -8,12 +8,11 @@ mark that every descendant inherits in its environment (Linux only: elsewhere gr
 import contextlib
 import os
 import signal
-from pathlib import Path
 
 MARK = "DEPUTY_MCP_RUN"
 """The environment variable that marks a child and all that it starts."""
 
-_PROC = Path("/proc")
+READ_BYTES = 64 * 1024
 
 
 def family(leader: int, mark: str) -> set[int]:
@@ -21,16 +20,16 @@ def family(leader: int, mark: str) -> set[int]:
     parents: dict[int, int] = {}
     marked: set[int] = set()
     needle = f"{MARK}={mark}".encode()
-    for entry in _numbered():
-        stat = _read(entry / "stat")
+    for number in _numbers():
+        stat = _read(f"/proc/{number}/stat")
         # Fields after the parenthesised name, which may itself hold spaces and parentheses: state, parent.
         fields = stat.rpartition(b")")[2].split()
         if len(fields) < 2 or fields[0] in (b"Z", b"X"):
             continue
 
-        pid = int(entry.name)
+        pid = int(number)
         parents[pid] = int(fields[1])
-        if needle in _read(entry / "environ"):
+        if needle in _read(f"/proc/{number}/environ"):
             marked.add(pid)
 
     found = marked | ({leader} & parents.keys())
@@ -40,18 +39,30 @@ def family(leader: int, mark: str) -> set[int]:
     return found - {os.getpid()}
 
 
-def _numbered() -> list[Path]:
+def _numbers() -> list[str]:
     try:
-        return [entry for entry in _PROC.iterdir() if entry.name.isdigit()]
+        return [name for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
         return []
 
 
-def _read(path: Path) -> bytes:
+def _read(path: str) -> bytes:
+    # Without the file objects of Python: with fifty servers to stop these are ten thousand files.
     try:
-        return path.read_bytes()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""  # gone meanwhile, or somebody else's
+
+    try:
+        whole = b""
+        while chunk := os.read(fd, READ_BYTES):
+            whole += chunk
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+    return whole
 
 
 def signal_group(leader: int, number: signal.Signals) -> None:

@@ -8,13 +8,13 @@ launchers and their children included, goes with it.
 import contextlib
 import os
 import signal
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from secrets import token_hex
 
 import anyio
-import anyio.abc
 from mcp.client.stdio import get_default_environment
 
 from deputy_mcp._core.config import Limits, StdioServer
@@ -43,7 +43,7 @@ class StdioLink:
     has_headers = False
 
     def __init__(
-        self, limits: Limits, hooks: Hooks, process: anyio.abc.Process, mark: str, secrets: tuple[str, ...]
+        self, limits: Limits, hooks: Hooks, process: subprocess.Popen[bytes], mark: str, secrets: tuple[str, ...]
     ) -> None:
         self.traffic = Traffic()
         self._process = process
@@ -65,7 +65,7 @@ class StdioLink:
 
     @property
     def exit_code(self) -> int | None:
-        return self._process.returncode
+        return self._process.poll()
 
     @property
     def stderr_tail(self) -> str:
@@ -104,8 +104,7 @@ class StdioLink:
             await self.channel.ended.wait()
             await self._stderr_done.wait()
 
-        code = self._process.returncode
-        self._lost.tell("exited", f"its process ended with {_exit_text(code)}")
+        self._lost.tell("exited", f"its process ended with {_exit_text(self.exit_code)}")
 
     async def run_end_of_output(self) -> None:
         """Tell the loss when stdout ends though the process lives: it can never answer again."""
@@ -155,22 +154,21 @@ class StdioLink:
         self.channel.close_stdin()
         if not self._killed:
             await self._wait_gone(budget * _ASK, leader_only=True)
-            rest = family(leader, self._mark)
-            if rest:
-                log_event("server_stopping", step="term", pid=leader, processes=len(rest))
-                signal_group(leader, signal.SIGTERM)
-                signal_each(rest, signal.SIGTERM)
-                await self._wait_gone(budget * _TERM, leader_only=False)
 
         rest = family(leader, self._mark)
-        if rest or self._process.returncode is None:
+        if rest and not self._killed:
+            log_event("server_stopping", step="term", pid=leader, processes=len(rest))
+            signal_group(leader, signal.SIGTERM)
+            signal_each(rest, signal.SIGTERM)
+            await self._wait_gone(budget * _TERM, leader_only=False)
+            rest = family(leader, self._mark)
+
+        # Without /proc a leader that lives on is in no family.
+        if rest or self.exit_code is None:
             log_event("server_stopping", step="kill", pid=leader, processes=len(rest))
             signal_group(leader, signal.SIGKILL)
             signal_each(rest, signal.SIGKILL)
             await self._wait_gone(budget * _KILL, leader_only=False)
-
-        with anyio.move_on_after(budget * _KILL):
-            await self._process.wait()
 
     async def _wait_gone(self, seconds: float, *, leader_only: bool) -> None:
         with anyio.move_on_after(seconds):
@@ -187,7 +185,7 @@ async def open_stdio(
     # A child of a child of ours keeps both marks, so that the outer owner finds it too.
     mark = ":".join(filter(None, (os.environ.get(MARK), token_hex(8))))
     with _pipes() as (child, ours):
-        process = await _spawn(spec, child, mark)
+        process = _spawn(spec, child, mark)
         for fd in child:
             os.close(fd)
 
@@ -228,7 +226,7 @@ def _pipes() -> Iterator[tuple[list[int], list[int]]]:
             os.close(fd)
 
 
-async def _spawn(spec: StdioServer, child: list[int], mark: str) -> anyio.abc.Process:
+def _spawn(spec: StdioServer, child: list[int], mark: str) -> subprocess.Popen[bytes]:
     cwd = spec.cwd
     if cwd is not None and not Path(cwd).is_dir():
         raise StartError(f"its working folder does not exist: {cwd}; create it or mend `cwd`", code="start_failed")
@@ -236,17 +234,16 @@ async def _spawn(spec: StdioServer, child: list[int], mark: str) -> anyio.abc.Pr
     inherited = {name: value for name in CA_VARIABLES if (value := os.environ.get(name))}
     env = get_default_environment() | inherited | dict(spec.env) | {MARK: mark}
     try:
-        # Shielded: a cancellation in the middle of a spawn would leave a child that nobody owns.
-        with anyio.CancelScope(shield=True):
-            process = await anyio.open_process(
-                [spec.command, *spec.args],
-                stdin=child[0],
-                stdout=child[1],
-                stderr=child[2],
-                cwd=cwd,
-                env=env,
-                start_new_session=True,
-            )
+        # Not the loop's: that would watch each child in a thread of its own, and we watch it ourselves.
+        process = subprocess.Popen(
+            [spec.command, *spec.args],
+            stdin=child[0],
+            stdout=child[1],
+            stderr=child[2],
+            cwd=cwd,
+            env=env,
+            start_new_session=True,
+        )
     except FileNotFoundError:
         where = "does not exist" if "/" in spec.command else "is not on its PATH"
         raise StartError(f"its command {where}: {clean_line(spec.command)}", code="command_missing") from None
@@ -257,12 +254,12 @@ async def _spawn(spec: StdioServer, child: list[int], mark: str) -> anyio.abc.Pr
     return process
 
 
-async def _wait_exit(process: anyio.abc.Process) -> None:
-    """Return when the process itself is gone, whoever holds its pipes.
+async def _wait_exit(process: subprocess.Popen[bytes]) -> None:
+    """Return when the process itself is gone, whoever holds its pipes; then its exit code is known.
 
     Through a pidfd where the system has them, which tells at once and needs no polling.
     """
-    if process.returncode is None and hasattr(os, "pidfd_open"):
+    if process.poll() is None and hasattr(os, "pidfd_open"):
         with contextlib.suppress(OSError):
             fd = os.pidfd_open(process.pid)
             try:
@@ -270,8 +267,8 @@ async def _wait_exit(process: anyio.abc.Process) -> None:
             finally:
                 os.close(fd)
 
-    # The loop's own child watcher sets the exit code a moment later.
-    while process.returncode is None:
+    # Where it is traced, whoever traces it is told first.
+    while process.poll() is None:
         await anyio.sleep(0.001 if hasattr(os, "pidfd_open") else _POLL_SECONDS)
 
 
