@@ -46,8 +46,21 @@ def pins_digest(pins: ServerPins) -> str:
 
 def encode_pins(servers: Mapping[str, ServerPins]) -> str:
     """The file's text: indented, sorted, ASCII (what hides must not hide in a review)."""
-    document = {"deputy_mcp_pins": FORMAT, "servers": {name: _encode_server(pins) for name, pins in servers.items()}}
-    return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=True) + "\n"
+    return join_servers({name: encode_server(name, pins) for name, pins in servers.items()})
+
+
+def encode_server(name: str, pins: ServerPins) -> str:
+    """One server's part of the file's text, for `join_servers`."""
+    text = json.dumps({name: _encode_server(pins)}, indent=2, sort_keys=True, ensure_ascii=True)
+    # Without the braces around it; a line break stands between lines alone, in strings it is escaped.
+    return text[2:-2].replace("\n", "\n  ")
+
+
+def join_servers(parts: Mapping[str, str]) -> str:
+    """The file's text from the parts of its servers."""
+    servers = ",\n".join(f"  {parts[name]}" for name in sorted(parts))
+    shown = f"{{\n{servers}\n  }}" if parts else "{}"
+    return f'{{\n  "deputy_mcp_pins": {FORMAT},\n  "servers": {shown}\n}}\n'
 
 
 def _encode_server(pins: ServerPins) -> dict[str, Any]:

@@ -52,6 +52,7 @@ from deputy_mcp._runtime.journal import Journal
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.owner import LazyCoroutine, Owner
 from deputy_mcp._runtime.pin_book import PinBook, check_pins
+from deputy_mcp._runtime.pin_file import PinFile
 from deputy_mcp._runtime.recording import Recorder, check_journal
 from deputy_mcp._runtime.results import finish_prompt, finish_resource, finish_tool
 from deputy_mcp._runtime.server import ServerTask
@@ -137,6 +138,7 @@ class McpConnection:
             raise ClosedError("a connection is entered once; make a new one")
 
         await self._open_journal()
+        pin_file = None if self._book.path is None else PinFile(self._book.path)
         for name, spec in self._specs.items():
             self._tasks[name] = ServerTask(
                 name,
@@ -146,6 +148,7 @@ class McpConnection:
                 secrets=self._secrets.get(name, ()),
                 answers=self._answers,
                 book=self._book,
+                pin_file=pin_file,
                 hash_replies=self._recorder.journal is not None,
                 owner=self,
             )

@@ -24,6 +24,7 @@ from deputy_mcp._core.pinning import PinDifference, definition_digest, describe_
 from deputy_mcp._core.sanitizing import clean_line, mask_secrets
 from deputy_mcp._core.scanning import scan_text
 from deputy_mcp._runtime.pin_book import PinBook
+from deputy_mcp._runtime.pin_file import PinFile
 from deputy_mcp._runtime.relisting import Relisting
 from deputy_mcp._runtime.session import Listed, ListKind, Session, check_header_annotations
 from deputy_mcp._runtime.transports.link import CallRecord, ChangeKind, LinkError
@@ -46,11 +47,12 @@ Named = Literal["prompts", "resources"]
 class Listing:
     """See the module. Belongs to one server's task."""
 
-    # Mutable state: the pins, the pin file's stamp when they were read, and when to look at it again; per kind what was listed last, and when;
-    # the last judgement of tools, of prompts and resources, and of the instructions.
-    def __init__(self, task: "ServerTask", book: PinBook) -> None:
+    # Mutable state: the pins, the stamp of the file in which they stand, and when to look at that again; per kind what
+    # was listed last, and when; the last judgement of tools, of prompts and resources, and of the instructions.
+    def __init__(self, task: "ServerTask", book: PinBook, file: PinFile | None) -> None:
         self._task = task
         self._book = book
+        self._file = file
         self.pins: ServerPins | None = None
         self.vetting: Vetting | None = None
         self.refused: Mapping[str, Refusal] = FrozenMapping()
@@ -78,7 +80,7 @@ class Listing:
     @property
     def in_file(self) -> bool:
         """Whether the pins are kept in a file."""
-        return self._book.path is not None
+        return self._file is not None
 
     # -- a session begins ----------------------------------------------------------------------------------------
 
@@ -99,12 +101,11 @@ class Listing:
             return Ending(EndKind.REFUSED, code="tool_missing", detail=f"it does not offer the allowlisted {missing}")
 
         if self.pins is None:
-            ending = await self._pin(session, vetting)
-            if ending is not None:
-                return ending
+            pinned = await self._pin(session, vetting)
+            if isinstance(pinned, Ending):
+                return pinned
 
-            # Another process may have pinned it first; what is the same is not read twice.
-            vetting = await self._vet(session, self.pins, vetting)
+            vetting = pinned
 
         self._take_tools(vetting)
         self._judge_named()
@@ -122,19 +123,15 @@ class Listing:
 
     async def _read_pins(self) -> bool:
         """Read the file's pins of this server where somebody wrote it; whether they are others now."""
-        if self._book.path is None:
+        if self._file is None or self._file.stamp() == self._stamp:
             return False
 
-        stamp = self._book.stamp()
-        if stamp == self._stamp:
-            return False
-
-        known = await anyio.to_thread.run_sync(self._book.read, abandon_on_cancel=True)
-        before, self.pins = self.pins, known.get(self._task.name, self.pins)
-        self._stamp = stamp
+        seen = await self._file.see()
+        before, self.pins = self.pins, seen.pins.get(self._task.name, self.pins)
+        self._stamp = seen.stamp
         return self.pins != before
 
-    async def _pin(self, session: Session, vetting: Vetting) -> Ending | None:
+    async def _pin(self, session: Session, vetting: Vetting) -> Ending | Vetting:
         """The first use of a server: what it offers now is what it is held to; the ending when it cannot be."""
         spec = self._task.spec
         pins = ServerPins(
@@ -143,26 +140,28 @@ class Listing:
             resources=vet_definitions(self._entries("resources"), "uri", spec.resources, None).pins,
             instructions=session.instructions,
         )
-        if self._book.path is not None:
+        if self._file is not None:
             if self._book.new_servers == "refuse":
                 name = shlex.quote(self._task.name)
                 detail = (
-                    f"the pin file {self._book.path} does not know it, and new_servers is 'refuse'; "
+                    f"the pin file {self._file.path} does not know it, and new_servers is 'refuse'; "
                     f"`deputy-mcp pins diff {name}` shows what it offers and by which digest "
                     f"`deputy-mcp pins accept {name} --digest PREFIX` adds it"
                 )
                 return Ending(EndKind.REFUSED, code="pin_new_server", detail=detail)
 
             try:
-                pins = await anyio.to_thread.run_sync(self._book.add, self._task.name, pins, abandon_on_cancel=True)
+                seen = await self._file.add(self._task.name, pins)
             except ConfigError as error:
                 return self._no_pins(error)
 
-            self._stamp = self._book.stamp()
-            self._task.tell("pinned", path=str(self._book.path), tools=len(pins.tools))
+            pins = seen.pins[self._task.name]
+            self._stamp = seen.stamp
+            self._task.tell("pinned", path=str(self._file.path), tools=len(pins.tools))
 
         self.pins = pins
-        return None
+        # Where another process pinned it first, its pins count; what is the same is not read twice.
+        return vetting if pins.tools is vetting.pins else await self._vet(session, pins, vetting)
 
     # -- judging -------------------------------------------------------------------------------------------------
 
@@ -313,8 +312,8 @@ class Listing:
         if now - self._listed_at[kind] > self._book.verify_interval_seconds:
             return False
 
-        if self._book.path is not None and now >= self._look_again_at:
-            if self._book.stamp() != self._stamp:
+        if self._file is not None and now >= self._look_again_at:
+            if self._file.stamp() != self._stamp:
                 return False
 
             self._look_again_at = now + LOOK_SECONDS

@@ -1,32 +1,20 @@
-"""`PinBook`: where pins are kept, and how often they are compared. The only reader and writer of pin files.
+"""`PinBook`: where pins are kept, and how often they are compared. Files are read and written by `pin_file`."""
 
-It promises that a file is written whole or not at all, that two processes which write at once lose nothing of each
-other's, and that a file which cannot be read refuses and is never taken for an empty one.
-"""
-
-import contextlib
 import os
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from attrs import evolve, field, frozen
 
-from deputy_mcp._core.config import MIB
 from deputy_mcp._core.errors import ConfigError
 from deputy_mcp._core.frozen import check_number, wrong_type
-from deputy_mcp._core.pin_book import ServerPins, decode_pins, encode_pins
+from deputy_mcp._core.pin_book import ServerPins
 from deputy_mcp._core.pinning import Pinned, definition_digest, tool_digest
+from deputy_mcp._runtime.pin_file import PinFile
 
 Verify = Literal["call", "change"]
 NewServers = Literal["pin", "refuse"]
-
-MAX_PIN_FILE_BYTES = 64 * MIB
-"""A larger file is refused unread; real ones hold a few kilobytes a tool."""
-
-MODE = 0o644
-"""It belongs in version control. It holds what servers say of themselves, and no secret unless one repeats it there."""
 
 
 def _path(value: Any) -> Path | None:
@@ -65,43 +53,15 @@ class PinBook:
         if self.path is None and self.new_servers == "refuse":
             raise ConfigError('new_servers="refuse" needs a file: pins in memory are new each time', key="new_servers")
 
-    def stamp(self) -> object:
-        """A value that changes when somebody else writes the file; None without one."""
-        if self.path is None:
-            return None
-
-        try:
-            found = self.path.stat()
-        except OSError as error:
-            return error.errno
-
-        return found.st_mtime_ns, found.st_ino, found.st_size
-
     def read(self) -> Mapping[str, ServerPins]:
         """All pins in the file; {} when there is none yet. Raises `ConfigError`."""
         assert self.path is not None
-        try:
-            with self.path.open("rb") as file:
-                raw = file.read(MAX_PIN_FILE_BYTES + 1)
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise self._error(f"cannot be read: {error.strerror}") from None
-
-        if len(raw) > MAX_PIN_FILE_BYTES:
-            raise self._error(f"has more than {MAX_PIN_FILE_BYTES} bytes")
-
-        try:
-            return decode_pins(raw.decode())
-        except (ConfigError, UnicodeDecodeError) as error:
-            raise self._error(
-                f"is refused: {error}; restore it from version control, or remove it to pin anew"
-            ) from None
+        return PinFile(self.path).read().pins
 
     def add(self, server: str, pins: ServerPins) -> ServerPins:
         """Keep a new server's pins and give what is kept; whoever came first counts. Raises `ConfigError`."""
-        kept = self._change(lambda known: known if server in known else {**known, server: pins})
-        return kept[server]
+        assert self.path is not None
+        return PinFile(self.path).change(lambda known: {server: pins, **known}).pins[server]
 
     def accept(
         self, server: str, name: str, definition: Mapping[str, Any] | None, findings: frozenset[str] = frozenset()
@@ -110,57 +70,10 @@ class PinBook:
 
         `name`: a tool's, or `#instructions`, `#prompts/NAME`, `#resources/URI`. Raises `ConfigError`.
         """
-        self._change(
+        assert self.path is not None
+        PinFile(self.path).change(
             lambda known: {**known, server: accepted(known.get(server, ServerPins()), name, definition, findings)}
         )
-
-    def _error(self, what: str) -> ConfigError:
-        return ConfigError(f"pin file {self.path} {what}", key="pins", path=str(self.path))
-
-    def _change(
-        self, change: Callable[[Mapping[str, ServerPins]], Mapping[str, ServerPins]]
-    ) -> Mapping[str, ServerPins]:
-        assert self.path is not None
-        try:
-            with _locked(self.path):
-                before = self.read()
-                after = change(before)
-                if after != before or not self.path.exists():
-                    _write_whole(self.path, encode_pins(after))
-
-                return after
-        except OSError as error:
-            raise self._error(f"cannot be written: {error.strerror}") from None
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Alone among all who change this file. A lock beside it: the file itself is replaced by each writing."""
-    import fcntl  # here: Windows has none, and the library must import there
-
-    descriptor = os.open(path.with_name(f".{path.name}.lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _write_whole(path: Path, text: str) -> None:
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-
-        os.chmod(name, path.stat().st_mode & 0o777 if path.exists() else MODE)
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-
-        raise
 
 
 def accepted(pins: ServerPins, name: str, definition: Mapping[str, Any] | None, findings: frozenset[str]) -> ServerPins:

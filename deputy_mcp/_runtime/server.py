@@ -32,6 +32,7 @@ from deputy_mcp._runtime.deciding import Target
 from deputy_mcp._runtime.listing import Listing
 from deputy_mcp._runtime.log import log_event
 from deputy_mcp._runtime.pin_book import PinBook
+from deputy_mcp._runtime.pin_file import PinFile
 from deputy_mcp._runtime.server_requests import HostAnswers, ServerRequests
 from deputy_mcp._runtime.session import (
     DiedOnProbeError,
@@ -85,6 +86,7 @@ class ServerTask:
         secrets: tuple[str, ...],
         answers: HostAnswers,
         book: PinBook,
+        pin_file: PinFile | None,
         hash_replies: bool,
         owner: Owner,
     ) -> None:
@@ -100,7 +102,7 @@ class ServerTask:
         self.session: Session | None = None
         self.generation = 0
         self.load = 0
-        self.listing = Listing(self, book)
+        self.listing = Listing(self, book, pin_file)
         self.collisions: frozenset[str] = frozenset()
         self.compared: Mapping[str, tuple[Finding, ...]] = {}
         self.targets: dict[str, Target] = {}
