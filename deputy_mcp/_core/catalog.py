@@ -346,13 +346,7 @@ def _read_tool(
 
 def accepted_as_notes(findings: Iterable[Finding], accepted: Collection[str]) -> tuple[Finding, ...]:
     """What a person accepted asks no more, and stays visible."""
+    if not accepted:
+        return tuple(findings)
+
     return tuple(evolve(one, severity="note") if one.code in accepted else one for one in findings)
-
-
-def colliding_names(tools: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
-    """The (server, tool) pairs whose public names are equal; both sides of a collision are refused."""
-    by_name: dict[str, list[tuple[str, str]]] = {}
-    for pair in set(tools):
-        by_name.setdefault(public_name(*pair), []).append(pair)
-
-    return frozenset(pair for pairs in by_name.values() if len(pairs) > 1 for pair in pairs)

@@ -14,16 +14,17 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import anyio
 import anyio.abc
 import anyio.to_thread
 from mcp import MCPError
 
-from deputy_mcp._core.catalog import ToolFacts, accepted_as_notes, colliding_names
+from deputy_mcp._core.annotations import Finding
+from deputy_mcp._core.catalog import ToolFacts, accepted_as_notes
 from deputy_mcp._core.config import CommonFields, Limits, RestartPolicy, Server
-from deputy_mcp._core.cross_server import compare_servers
+from deputy_mcp._core.cross_server import Neighbours
 from deputy_mcp._core.errors import (
     CallTimeoutError,
     ClosedError,
@@ -63,6 +64,14 @@ from deputy_mcp._runtime.status import ConnectionEvent, EventReader, ServerStatu
 from deputy_mcp._runtime.steering import bring_up, reload, start_error, wait_down
 from deputy_mcp._runtime.tickets import TicketUse
 from deputy_mcp._runtime.transports.link import CallRecord, LinkError
+
+
+class Made(NamedTuple):
+    """A handle, and what it was made of."""
+
+    facts: ToolFacts
+    compared: tuple[Finding, ...]
+    handle: McpTool
 
 
 class McpConnection:
@@ -107,7 +116,7 @@ class McpConnection:
         self._permissions = permissions
         self._secrets = dict(secrets or {})
         self._book = check_pins(pins)
-        self._shadowing = check_flag("shadowing", shadowing)
+        self._neighbours = Neighbours(shadowing=check_flag("shadowing", shadowing))
         self._answers = check_answers(elicitor, sampler, roots)
         self._tasks: dict[str, ServerTask] = {}
         self._recorder = Recorder(check_journal(journal))
@@ -115,7 +124,7 @@ class McpConnection:
         self._spill = Spill()
         self._owner: Owner | None = None
         self._closing: anyio.Event | None = None
-        self._handles: dict[str, tuple[McpTool, ...]] = {}
+        self._handles: dict[str, dict[str, Made]] = {}
         self._readers: list[EventReader] = []
         self._closed = False
 
@@ -219,7 +228,7 @@ class McpConnection:
                 raise start_error(task, "the required server")
 
     def _warn_unmatched(self) -> None:
-        names = [handle.name for handles in self._handles.values() for handle in handles]
+        names = [made.handle.name for offered in self._handles.values() for made in offered.values()]
         names += ["resources/read", "prompts/get", *(tool.name for tool in self.capability_tools())]
         judged = [p for p in (self._permissions, *(t.spec.permissions for t in self._tasks.values())) if p is not None]
         for entry in sorted({entry for permissions in judged for entry in unmatched_entries(permissions, names)}):
@@ -277,10 +286,10 @@ class McpConnection:
             self._server(name)
 
         return [
-            handle
+            made.handle
             for name in names
-            for handle in self._handles.get(name, ())
-            if handle.tool not in self._tasks[name].collisions
+            for tool, made in self._handles.get(name, {}).items()
+            if tool not in self._tasks[name].collisions
         ]
 
     async def call_tool(
@@ -577,40 +586,35 @@ class McpConnection:
 
     def _take_listing(self, server: ServerTask) -> None:
         """One server's tools were judged: compare them with the others', and make the handles."""
-        vetted = {
-            name: tuple(task.listing.vetting.tools.values())
-            for name, task in self._tasks.items()
-            if task.listing.vetting is not None
-        }
-        compared = compare_servers(vetted, shadowing=self._shadowing)
-        colliding = colliding_names((facts.server, facts.tool) for offered in vetted.values() for facts in offered)
-        for name, offered in vetted.items():
+        assert server.listing.vetting is not None
+        for name in self._neighbours.put(server.name, server.listing.vetting.tools.values()):
             task = self._tasks[name]
+            assert task.listing.vetting is not None
+            offered = task.listing.vetting.tools
             task.targets.clear()
-            task.collisions = frozenset(tool for owner, tool in colliding if owner == name)
-            before, task.compared = (
-                task.compared,
-                {
-                    facts.tool: accepted_as_notes(compared[name, facts.tool], facts.accepted)
-                    for facts in offered
-                    if (name, facts.tool) in compared
-                },
-            )
-            if task is server or before != task.compared:
-                known = {handle.tool: handle for handle in self._handles.get(name, ())}
-                self._handles[name] = tuple(self._handle(task, facts, known.get(facts.tool)) for facts in offered)
+            task.collisions = self._neighbours.colliding(name)
+            task.compared = {
+                tool: accepted_as_notes(findings, offered[tool].accepted)
+                for tool, findings in self._neighbours.found(name).items()
+            }
+            known = self._handles.get(name, {})
+            self._handles[name] = {tool: self._handle(task, facts, known.get(tool)) for tool, facts in offered.items()}
 
-    def _handle(self, task: ServerTask, facts: ToolFacts, known: McpTool | None) -> McpTool:
-        """The handle on a tool; `known` itself where nothing of it is new."""
-        findings = (*facts.findings, *task.compared.get(facts.tool, ()))
+    def _handle(self, task: ServerTask, facts: ToolFacts, known: Made | None) -> Made:
+        """The handle on a tool; the `known` one where nothing of it is new."""
+        compared = task.compared.get(facts.tool, ())
         if (
             known is not None
-            and known.input_schema is facts.input_schema
-            and (known.findings, known.generation, known.load) == (findings, task.generation, task.load)
+            and known.facts is facts
+            and known.compared == compared
+            and known.handle.generation == task.generation
+            and known.handle.load == task.load
         ):
             return known
 
-        return make_handle(facts, findings=findings, generation=task.generation, load=task.load, caller=self)
+        findings = (*facts.findings, *compared)
+        handle = make_handle(facts, findings=findings, generation=task.generation, load=task.load, caller=self)
+        return Made(facts, compared, handle)
 
     # -- one server ----------------------------------------------------------------------------------------------
 
