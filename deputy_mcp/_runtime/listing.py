@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
+import anyio.abc
 import anyio.to_thread
 from mcp import MCPError
 from mcp_types import METHOD_NOT_FOUND
@@ -297,11 +298,10 @@ class Listing:
             if reread:
                 self._judge_instructions(session)
 
-    async def run_follow(self, session: Session) -> None:
-        """Re-list what changed, for the life of a session."""
-        async with anyio.create_task_group() as tasks:
-            for relisting in self._relistings.values():
-                tasks.start_soon(relisting.run, session)
+    def follow(self, session: Session, tasks: anyio.abc.TaskGroup) -> None:
+        """Re-list what changed, in these tasks, for the life of a session."""
+        for relisting in self._relistings.values():
+            tasks.start_soon(relisting.run, session)
 
     def holds(self, kind: ListKind) -> bool:
         """Whether this kind need not be listed again before a call, by the book's `verify`."""

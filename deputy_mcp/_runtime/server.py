@@ -75,7 +75,8 @@ class ServerTask:
     #   targets                 what calls of its tools are judged by, since its tools were judged last
     #   collisions, compared    what the connection found by comparing its tools with other servers'
     #   timeouts, forgettings   timeouts in a row with nothing read, and the latest; when sessions were forgotten
-    #   _stir, _scope, _done    the wake-up of everybody who waits; the life's scope; attempts finished
+    #   _stir, _scope, _done    the wake-up of those who wait, if any; the life's scope; attempts finished
+    #   _serving                the scope of the session that serves, whose end need not be that of the life
     def __init__(
         self,
         name: str,
@@ -120,11 +121,11 @@ class ServerTask:
         self._timed_out_at = 0.0
         self._bytes_at_timeout = -1
         self._forgettings: list[float] = []
-        self._stir = anyio.Event()
+        self._stir: anyio.Event | None = None
         self._scope: anyio.CancelScope | None = None
+        self._serving: anyio.CancelScope | None = None
         self._done = 0
         self._closed = False
-        self._forgotten = anyio.Event()
 
     # -- what everybody may ask ----------------------------------------------------------------------------------
 
@@ -173,8 +174,9 @@ class ServerTask:
 
     def stir(self) -> None:
         """Wake everybody who waits for this server."""
-        self._stir.set()
-        self._stir = anyio.Event()
+        waited_for, self._stir = self._stir, None
+        if waited_for is not None:
+            waited_for.set()
 
     def tell(self, kind: str, **facts: Any) -> None:
         """Tell the connection what happened."""
@@ -182,12 +184,15 @@ class ServerTask:
 
     async def changed(self) -> None:
         """Return at the next change of anything here."""
+        if self._stir is None:
+            self._stir = anyio.Event()
+
         await self._stir.wait()
 
     async def wait_until(self, reached: Callable[[], bool]) -> None:
         """Return when `reached()` holds; looked at after every change."""
         while not reached():
-            await self._stir.wait()
+            await self.changed()
 
     @property
     def attempts(self) -> int:
@@ -218,7 +223,7 @@ class ServerTask:
             if error is not None:
                 raise error
 
-            await self._stir.wait()
+            await self.changed()
 
     def unavailable(self) -> UnavailableError | None:
         """Why a call cannot wait for this server; None while it is READY or on its way."""
@@ -331,7 +336,8 @@ class ServerTask:
         self.session = None
         self.generation += 1
         self.step(Event.FORGOTTEN)
-        self._forgotten.set()
+        if self._serving is not None:
+            self._serving.cancel()
 
     def kill(self) -> None:
         """No courtesy: the whole tree, at once; not restarted."""
@@ -487,7 +493,6 @@ class ServerTask:
 
     async def _serve(self, link: Link) -> Ending | Literal["again"]:
         while True:
-            self._forgotten = anyio.Event()
             if self.life.state is ServerState.STARTING:
                 self.generation += 1
 
@@ -510,25 +515,23 @@ class ServerTask:
         # The start deadline may have passed in the very turn in which the listing came: then this is no READY.
         await anyio.lowlevel.checkpoint_if_cancelled()
         self._scope.deadline = math.inf
-        self.session = session
-        self.step(Event.VETTED)
-        self._done += 1
-        self.stir()
         outcome: Ending | Literal["forgotten"] = "forgotten"
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.listing.run_follow, session)
-            tasks.start_soon(session.run_listen, lambda: self.on_change("tools"))
+            self._serving = tasks.cancel_scope
+            self.session = session
+            self.step(Event.VETTED)
+            self._done += 1
+            self.stir()
+            self.listing.follow(session, tasks)
+            if session.announces:
+                tasks.start_soon(session.run_listen, lambda: self.on_change("tools"))
 
-            async def end_when_forgotten() -> None:
-                await self._forgotten.wait()
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(end_when_forgotten)
             loss = await link.wait_lost()
             kind = EndKind.REFUSED if loss.code == SIGN_IN_FAILED else EndKind.LOST
             outcome = Ending(kind, code=loss.code, detail=self.masked(loss.detail))
             tasks.cancel_scope.cancel()
 
+        self._serving = None
         return outcome
 
     async def _begin(self, link: Link, session: Session) -> Ending | Literal["again"] | None:

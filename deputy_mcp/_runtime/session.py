@@ -412,12 +412,15 @@ class Session:
 
     # -- changes -------------------------------------------------------------------------------------------------
 
+    @property
+    def announces(self) -> bool:
+        """Whether the server tells of changes only to who runs `run_listen`: it tells of them, and is modern."""
+        capabilities = self._client.server_capabilities
+        tools = None if capabilities is None else capabilities.tools
+        return self.modern and tools is not None and bool(tools.list_changed)
+
     async def run_listen(self, on_change: Callable[[], None]) -> None:
         """In the modern era changes are told on a stream that must be asked for; opened again when it drops."""
-        capabilities = self._client.server_capabilities
-        if not self.modern or capabilities is None or capabilities.tools is None or not capabilities.tools.list_changed:
-            return
-
         failures = 0
         while True:
             try:
