@@ -9,7 +9,7 @@ The rules:
 """
 
 import hashlib
-import json
+import marshal
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -109,12 +109,24 @@ class Vetting:
     """The pins to hold from now on: those given, or every well-formed tool of a first listing."""
     missing: tuple[str, ...] = ()
     """Allowlisted names that the listing does not offer at all. At a first vetting this quarantines the server."""
-    outcomes: Mapping[bytes, "str | Refusal"] = field(factory=dict, repr=False)
-    """The digest of each entry by the hash of its JSON text, or why it is not well-formed: the same text again is not
-    measured again."""
+    entries: "Entries" = field(factory=lambda: Entries(), repr=False)
+    """What it was made of: what is the same again is not measured again."""
 
 
 EntryCheck = Callable[[Mapping[str, Any]], Refusal | None]
+
+
+@frozen(kw_only=True)
+class Entries:
+    """The entries of a listing, and what each was found to be."""
+
+    raw: Sequence[object] = ()
+    texts: Sequence[bytes] = ()
+    """By which an entry is known again; see `listing_texts`."""
+    outcomes: Mapping[bytes, str | Refusal] = field(factory=dict)
+    """By text: the digest, or why it is not well-formed."""
+    entry_check: EntryCheck | None = None
+    """That it was asked, too."""
 
 
 _NOTHING = Vetting(tools={}, refused={}, pins={})
@@ -139,33 +151,40 @@ def vet_listing(
     `ignored`: per tool, the JSON pointers that its pin leaves out. `known`: an earlier vetting by the same rules; a
     tool that is still the same is not read again. `texts`: their `listing_texts`, where that was asked before.
     """
-    outcomes: dict[bytes, str | Refusal] = {}
     known = known or _NOTHING
     texts = texts or listing_texts(entries)
-    well_formed, refused = _well_formed(entries, texts, ignored, entry_check, known.outcomes, outcomes)
+    before = known.entries.outcomes if known.entries.entry_check is entry_check else {}
+    outcomes: dict[bytes, str | Refusal] = {}
+    well_formed, refused = _well_formed(entries, texts, ignored, entry_check, before, outcomes)
     # The pin's digest is over the whole definition: what is left out is the host's to change his mind about.
-    pinned = (
-        dict(pins)
+    pinned: Mapping[str, Pinned] = (
+        pins
         if pins is not None
-        else {
-            name: Pinned(digest=tool_digest(raw) if name in ignored else digest, raw=raw)
-            for name, (raw, digest) in well_formed.items()
-        }
+        else FrozenMapping(
+            {
+                name: Pinned(digest=tool_digest(raw) if name in ignored else digest, raw=raw)
+                for name, (raw, digest) in well_formed.items()
+            }
+        )
     )
+    allowed = well_formed.keys() if allowlist is None else frozenset(allowlist)
     tools: dict[str, ToolFacts] = {}
     for name, (raw, digest) in well_formed.items():
-        if allowlist is not None and name not in allowlist:
+        if name not in allowed:
             continue
 
         pin = pinned.get(name)
-        refusal = _check_pin(name, raw, digest, pin, ignored.get(name, ()))
-        before = known.tools.get(name)
-        accepted = pin.accepted if pin is not None else frozenset()
-        if refusal is None and before is not None and (before.digest, before.accepted) == (digest, accepted):
-            tools[name] = before
+        facts = known.tools.get(name)
+        if facts is not None and facts.digest == digest and known.pins.get(name) is pin:
+            tools[name] = facts
             continue
 
-        facts: ToolFacts | Refusal = refusal or _read_tool(
+        accepted = pin.accepted if pin is not None else frozenset()
+        judged: ToolFacts | Refusal | None = _check_pin(name, raw, digest, pin, ignored.get(name, ()))
+        if judged is None and facts is not None and (facts.digest, facts.accepted) == (digest, accepted):
+            judged = facts
+
+        judged = judged or _read_tool(
             server,
             raw,
             digest,
@@ -174,28 +193,36 @@ def vet_listing(
             trusted=trusted,
             max_description_bytes=max_description_bytes,
         )
-        if isinstance(facts, Refusal):
-            refused[name] = facts
+        if isinstance(judged, Refusal):
+            refused[name] = judged
         else:
-            tools[name] = facts
+            tools[name] = judged
 
     for name in pinned:
-        if name not in well_formed and name not in refused and (allowlist is None or name in allowlist):
-            refused[name] = Refusal(code="pin_gone", reason="the server no longer offers it")
+        if name not in well_formed and name not in refused and (allowlist is None or name in allowed):
+            refused[name] = _GONE
 
     offered = {*well_formed, *refused}
     return Vetting(
         tools=FrozenMapping(tools),
         refused=FrozenMapping(refused),
-        pins=FrozenMapping(pinned),
+        pins=pinned,
         missing=tuple(name for name in allowlist or () if name not in offered),
-        outcomes=outcomes,
+        entries=Entries(raw=entries, texts=texts, outcomes=outcomes, entry_check=entry_check),
     )
 
 
-def listing_texts(entries: Sequence[object]) -> list[bytes]:
-    """The hash of each entry's JSON text, which differs wherever anything does; empty for one nested too deeply."""
-    return [_text_hash(entry) for entry in entries]
+_GONE = Refusal(code="pin_gone", reason="the server no longer offers it")
+
+
+def listing_texts(entries: Sequence[object], known: Vetting | None = None) -> list[bytes]:
+    """By what each entry is known again, which differs wherever anything does; empty for one that is known by nothing.
+
+    `known`: an earlier vetting whose objects nobody changes; the identical ones are looked for first.
+    """
+    before = (known or _NOTHING).entries
+    by_object = {id(raw): text for raw, text in zip(before.raw, before.texts, strict=True)}
+    return [by_object.get(id(raw)) or _text_hash(raw) for raw in entries]
 
 
 def _well_formed(
@@ -218,11 +245,11 @@ def _well_formed(
         if outcome is None:
             outcome = _digest_or_refusal(raw, ignored.get(name, ()))
 
+            if entry_check is not None and isinstance(outcome, str):
+                outcome = _check_entry(raw, entry_check) or outcome
+
         if key:
             outcomes[key] = outcome
-
-        if entry_check is not None and isinstance(outcome, str):
-            outcome = _check_entry(raw, entry_check) or outcome
 
         if isinstance(outcome, Refusal):
             good.pop(name, None)
@@ -236,11 +263,16 @@ def _well_formed(
     return good, refused
 
 
-def _text_hash(entry: object) -> bytes:
+def _text_hash(entry: Any) -> bytes:
+    # Not by `==`, to which 1, 1.0 and True are one. This tells them apart, at a third of the cost of JSON.
     try:
-        return hashlib.sha256(json.dumps(entry).encode()).digest()
-    except RecursionError:
+        return hashlib.sha256(marshal.dumps(entry, WITHOUT_REFERENCES)).digest()
+    except ValueError:
         return b""
+
+
+WITHOUT_REFERENCES = 2
+"""The version of the encoding that depends on the value alone, and not on which of its parts are one object."""
 
 
 def _digest_or_refusal(raw: Mapping[str, Any], ignored: Sequence[str]) -> str | Refusal:

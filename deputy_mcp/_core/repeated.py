@@ -30,8 +30,8 @@ class RepeatedReplies:
     """See the module. One for each transport's life."""
 
     # `hashed`: whether a journal wants to know the bytes of each reply.
-    # Mutable state: by length, the bytes of the last such reply and what was read from them; how many bytes that is; the
-    # ids of such replies, and those taken apart by id, once they changed; how often that was of no use.
+    # Mutable state: by length, the bytes of the last such reply and what was read from them; how many bytes that is;
+    # the ids of such replies, and those taken apart by id, once they changed; how often that was of no use.
     def __init__(self, max_values: int, room_bytes: int, *, hashed: bool) -> None:
         self._max_values = max_values
         self._hashed = hashed

@@ -5,7 +5,7 @@ of the first listing, or of the pin file, and outlive every restart; a reload ma
 """
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -60,7 +60,7 @@ class Listing:
         self.instructions: str | None = None
         self._stamp: object = None
         self._look_again_at = 0.0
-        self._judging = anyio.Lock()
+        self._judging = anyio.Lock(fast_acquire=True)
         self._listed: dict[ListKind, Listed] = {}
         self._listed_at: dict[ListKind, float] = {}
         spec = task.spec
@@ -169,9 +169,8 @@ class Listing:
     async def _vet(self, session: Session, pins: ServerPins | None, known: Vetting | None) -> Vetting:
         spec = self._task.spec
         listed = self._listed["tools"]
-        # How much is new tells how long it takes; finding that out is a hundredth of it.
-        texts = listing_texts(listed.entries) if listed.size_bytes <= FEW_BYTES else ()
-        fresh = len(texts) if known is None else sum(text not in known.outcomes for text in texts)
+        # Only what our own parser made stays as it was: a transport in this process may change what it gave us.
+        read_texts = partial(listing_texts, listed.entries, known if listed.size_bytes else None)
         vet = partial(
             vet_listing,
             self._task.name,
@@ -184,19 +183,23 @@ class Listing:
             ignored=spec.pin_ignore,
             known=known,
             entry_check=check_header_annotations if session.modern else None,
-            texts=texts,
         )
-        if fresh <= FEW_TOOLS and listed.size_bytes <= FEW_BYTES:
-            return vet()
+        texts: Sequence[bytes] = ()
+        if listed.size_bytes <= FEW_BYTES:
+            texts = read_texts()
+            # How much is new tells how long it takes; finding that out is a hundredth of it.
+            fresh = len(texts) if known is None else sum(text not in known.entries.outcomes for text in texts)
+            if fresh <= FEW_TOOLS:
+                return vet(texts=texts)
 
         # Digests, schemas and texts of thousands of tools take seconds: not in the loop's turn.
-        return await anyio.to_thread.run_sync(vet, abandon_on_cancel=True)
+        return await anyio.to_thread.run_sync(lambda: vet(texts=texts or read_texts()), abandon_on_cancel=True)
 
     def _take_tools(self, vetting: Vetting) -> None:
         self.vetting = vetting
         self._task.targets.clear()
         self._task.tell("listing", tools=len(vetting.tools), refused=len(vetting.refused))
-        for unknown in set(self._task.spec.annotations) - set(vetting.tools) - {"resources/read", "prompts/get"}:
+        for unknown in self._task.spec.annotations.keys() - vetting.tools.keys() - {"resources/read", "prompts/get"}:
             self._task.tell("warning", detail=f"annotations name a tool it does not offer: {unknown}")
 
     def _judge_named(self) -> None:

@@ -77,8 +77,9 @@ class Relisting:
         """Re-list when a change was told or a call waits; outside the receive path, debounced."""
         while True:
             await self._task.wait_until(lambda: self._due)
-            with anyio.move_on_after(DEBOUNCE_SECONDS):
-                await self._hurry.wait()
+            if not self._hurry.is_set():
+                with anyio.move_on_after(DEBOUNCE_SECONDS):
+                    await self._hurry.wait()
 
             self._hurry = anyio.Event()
             self._due = False

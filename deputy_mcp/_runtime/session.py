@@ -407,7 +407,8 @@ class Session:
             if wanted is None:
                 raise ListingError(f"its listing has more than {limits.max_list_pages} pages (max_list_pages)")
 
-        same = before is not None and list(map(id, before.pages)) == list(map(id, pages))
+        # Identical objects are unchanged where our own parser made them; a transport of the host's may change its own.
+        same = before is not None and size > 0 and list(map(id, before.pages)) == list(map(id, pages))
         return before if before is not None and same else Listed(entries=entries, pages=tuple(pages), size_bytes=size)
 
     # -- changes -------------------------------------------------------------------------------------------------
