@@ -13,11 +13,13 @@ from attrs.exceptions import FrozenInstanceError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deputy_mcp._core.annotations import CAUTIOUS, Effects
+from deputy_mcp._core.annotations import CAUTIOUS, Effects, Finding
 from deputy_mcp._core.catalog import (
     LONGEST_PUBLIC_NAME,
     Pinned,
     Refusal,
+    accepted_as_notes,
+    listing_texts,
     public_name,
     vet_listing,
 )
@@ -584,3 +586,35 @@ def test_a_tool_nested_too_deeply_for_any_text_is_refused_each_time():
     again = vet(tool(inputSchema=deep), tool("good"), pins=before.pins, known=before)
 
     assert ({"t"}, {"good"}) == (set(again.refused), set(again.tools))
+
+
+def test_pins_that_were_read_again_and_say_the_same_read_no_tool_again():
+    """A pin file that somebody wrote to is other objects; a tool is read again where what is accepted of it differs."""
+    before = vet(tool("send_mail"), tool("b"))
+    same = {name: evolve(pin) for name, pin in before.pins.items()}
+    accepted = same | {"send_mail": evolve(same["send_mail"], accepted=frozenset({"name_imitated", "x"}))}
+
+    unchanged, again = (vet(tool("send_mail"), tool("b"), pins=pins, known=before) for pins in (same, accepted))
+    assert all(before.tools[name] is unchanged.tools[name] for name in same)
+    assert before.tools["b"] is again.tools["b"]
+    assert frozenset({"name_imitated", "x"}) == again.tools["send_mail"].accepted
+
+
+def test_a_finding_that_a_person_accepted_is_a_note():
+    """It asks no more, and stays visible; another one asks."""
+    flags = [Finding(code, severity="flag", place="/name", message="m") for code in ("one", "other")]
+
+    assert ["note", "flag"] == [one.severity for one in accepted_as_notes(flags, {"one"})]
+
+
+def test_an_entry_is_known_again_by_its_object_or_by_its_text():
+    """By the object only where it is asked for; by a text that tells apart what is equal in Python alone."""
+    entries = [tool("a"), tool("b", extra=1), tool("b", extra=True), tool("b", extra=1.0), tool("b", extra=[{}])]
+    texts = listing_texts(entries)
+    known = vet(*entries)
+
+    assert len(entries) == len(set(texts))
+    assert texts == listing_texts([json.loads(json.dumps(one)) for one in entries])
+    entries[0]["description"] = "changed in place"
+    assert texts[0] != listing_texts(entries)[0]
+    assert texts[0] == listing_texts(entries, known)[0]
