@@ -1,8 +1,9 @@
 """Pins: verified before every call, by every member, in memory and in a file; instructions, prompts, resources too."""
 
+import fcntl
 import json
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ from deputy_mcp import (
     RefusedError,
     ServerState,
 )
+from deputy_mcp._core.pin_book import ServerPins, encode_pins
+from deputy_mcp._core.pinning import Pinned, tool_digest
+from deputy_mcp._runtime.pin_file import PinFile, Seen
 from deputy_mcp.testing import Action, FixedApprover, ScriptedServer, change_tools, die, fail, freeze, reply, tool
 
 pytestmark = pytest.mark.anyio
@@ -438,3 +442,80 @@ async def test_edited_arguments_are_checked_against_the_new_definition(tmp_path:
             await connection.call_tool("a", "write", {"n": 1})
 
     assert 0 == server.runs("write")
+
+
+# -- one file for many servers ---------------------------------------------------------------------------------------
+
+
+def pins_of(name: str) -> ServerPins:
+    raw = tool(name)
+    return ServerPins(tools={name: Pinned(digest=tool_digest(raw), raw=raw)})
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """As if another process were writing the file."""
+    with path.with_name(f".{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+async def test_servers_that_are_pinned_together_share_a_writing(tmp_path: Path) -> None:
+    """All of them stand in the file, each as it was given; it is written once for all who wait for their turn."""
+    file = PinFile(tmp_path / "pins.json")
+    names = [f"s{number}" for number in range(20)]
+    seen: dict[str, Seen] = {}
+
+    async def add(name: str) -> None:
+        seen[name] = await file.add(name, pins_of(name))
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            with held(file.path):
+                tasks.start_soon(add, names[0])
+                await anyio.wait_all_tasks_blocked()
+                for name in names[1:]:
+                    tasks.start_soon(add, name)
+
+                await anyio.wait_all_tasks_blocked()
+
+    assert {name: pins_of(name) for name in names} == dict(PinBook(file.path).read())
+    assert encode_pins(PinBook(file.path).read()) == file.path.read_text()
+    assert 2 == len({one.stamp for one in seen.values()})
+    assert all(name in one.pins for name, one in seen.items())
+    assert await file.see() is seen[names[-1]]
+
+
+async def test_a_server_that_gives_up_while_it_is_pinned_keeps_nobody_from_being_pinned(tmp_path: Path) -> None:
+    """Its writing may go on, and those who wait do their own: nothing of either is lost."""
+    file = PinFile(tmp_path / "pins.json")
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            with held(file.path):
+                with anyio.CancelScope() as scope:
+                    async with anyio.create_task_group() as giving_up:
+                        giving_up.start_soon(file.add, "a", pins_of("a"))
+                        await anyio.wait_all_tasks_blocked()
+                        tasks.start_soon(file.add, "b", pins_of("b"))
+                        tasks.start_soon(file.add, "c", pins_of("c"))
+                        await anyio.wait_all_tasks_blocked()
+                        scope.cancel()
+
+                await anyio.wait_all_tasks_blocked()
+
+    assert {"b", "c"} <= set(PinBook(file.path).read())
+
+
+async def test_a_file_that_cannot_be_written_fails_all_who_wait_for_it(tmp_path: Path) -> None:
+    """None of them is taken for pinned; when it can be written again, each can be."""
+    file = PinFile(tmp_path / "pins.json")
+    file.path.write_text("{")
+    for name in "ab":
+        with pytest.raises(ConfigError, match=r"pins\.json"):
+            await file.add(name, pins_of(name))
+
+    file.path.unlink()
+    assert {"a"} == set((await file.add("a", pins_of("a"))).pins)
+    PinBook(file.path).add("b", pins_of("b"))
+    assert {"a", "b"} == set((await file.see()).pins)
+    assert pins_of("b") == (await file.add("b", pins_of("a"))).pins["b"]
