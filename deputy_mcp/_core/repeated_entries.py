@@ -8,7 +8,6 @@ which ends where its text ends; what stands behind them is the same text again. 
 
 import json
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -24,7 +23,7 @@ MEMBERS = ("tools", "resources", "resourceTemplates", "prompts")
 MOST_PLACES = 3
 """Where a text reads like the beginning of the list, so many are tried; the first usually is it."""
 
-HEAD_CHARACTERS = 64
+HEAD_CHARACTERS = 200
 MOST_ALIKE = 3
 """By its first characters, in which the name usually stands, an entry is looked for; so many that begin alike are."""
 
@@ -73,25 +72,25 @@ class Split:
 
     def _entries(self, text: str) -> tuple[list[str], list[Any]] | None:
         """The texts and values of the entries that `text` ends with; None where it does not end with one."""
-        known = self.reply.result[self.member]
+        known, order, usual_gap, begins = self.reply.result[self.member], self.texts, self.gap, text.startswith
         texts: list[str] = []
         entries: list[Any] = []
-        alike: Mapping[str, Iterable[int]] | None = None
-        at, end, number, fresh = self.start, len(text), 0, 0
+        length, alike = 0, None
+        at, end, number, most, fresh = self.start, len(text), 0, len(known), 0
         while at < end:
             if texts:
-                gap = self.gap if text.startswith(self.gap, at) else _gap(text, at)
+                gap = usual_gap if begins(usual_gap, at) else _gap(text, at)
                 at += len(gap)
                 if not gap or at >= end:
                     return None
 
-            if number >= len(known) or not text.startswith(self.texts[number], at):
-                alike = self._by_head() if alike is None else alike
-                moved = alike.get(text[at : at + HEAD_CHARACTERS], ())
-                number = next((i for i in moved if text.startswith(self.texts[i], at)), number)
+            if number >= most or not begins(order[number], at):
+                length, alike = self._by_head() if alike is None else (length, alike)
+                moved = alike.get(text[at : at + length], ())
+                number = next((i for i in moved if begins(order[i], at)), number)
 
-            if number < len(known) and text.startswith(self.texts[number], at):
-                piece, entry = self.texts[number], known[number]
+            if number < most and begins(order[number], at):
+                piece, entry = order[number], known[number]
             else:
                 piece, entry = _read_entry(text, at)
                 fresh += 1
@@ -105,14 +104,16 @@ class Split:
 
         return texts, entries
 
-    def _by_head(self) -> Mapping[str, Iterable[int]]:
-        found: defaultdict[str, list[int]] = defaultdict(list)
+    def _by_head(self) -> tuple[int, Mapping[str, Iterable[int]]]:
+        """How many characters the heads have, and the numbers of the entries by their heads."""
+        length = min((HEAD_CHARACTERS, *map(len, self.texts)))
+        found: dict[str, list[int]] = {}
         for i, text in enumerate(self.texts):
-            alike = found[text[:HEAD_CHARACTERS]]
+            alike = found.setdefault(text[:length], [])
             if len(alike) < MOST_ALIKE:
                 alike.append(i)
 
-        return found
+        return length, found
 
 
 def split_reply(line: bytes, reply: Reply) -> Split | None:
