@@ -15,7 +15,6 @@ Clauses: MCP's schema, `ToolAnnotations`, whose defaults these are, and its warn
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Literal
 
 from attrs import field, frozen
@@ -98,6 +97,8 @@ def _host_hints(key: str, value: object) -> FrozenMapping[bool]:
 
 
 def _nearest(hint: str) -> str:
+    from difflib import get_close_matches  # here: only what is misspelt needs it
+
     spellings = {known.removesuffix("Hint").lower(): known for known in HINTS}
     plain = hint.replace("_", "").replace("-", "").lower().removesuffix("hint")
     near = get_close_matches(plain, spellings, n=1)

@@ -14,7 +14,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -124,6 +123,8 @@ def listed(names: Iterable[str]) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """A question that names what looks like `name`, or nothing."""
+    from difflib import get_close_matches  # here: only errors need it
+
     short = [other for other in known if len(other) <= MAX_SHOWN_CHARACTERS]
     near = get_close_matches(name, short) if len(name) <= MAX_SHOWN_CHARACTERS else []
     return f"; did you mean {' or '.join(shown(other) for other in near)}?" if near else ""

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
-import rfc8785
 from attrs import field, frozen
 
 from deputy_mcp._core.sanitizing import clean_line
@@ -129,6 +128,8 @@ def _spell(value: Any) -> bytes:
     Not `rfc8785.dumps` over the whole: it refuses integers beyond 2**53 and lone surrogates, which tools do hold.
     """
     if isinstance(value, float):
+        import rfc8785  # here: few tools hold a fraction
+
         return bytes(rfc8785.dumps(value))
 
     if isinstance(value, list):

@@ -14,13 +14,12 @@ must lie where the agent cannot write.
 import contextlib
 import json
 import os
-import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from attrs import field, frozen
 
@@ -33,6 +32,9 @@ from deputy_mcp._core.errors import (
 )
 from deputy_mcp._core.frozen import check_number, check_text
 from deputy_mcp._core.sanitizing import clean_line, clean_text
+
+if TYPE_CHECKING:
+    import sqlite3
 
 BUSY_SECONDS = 10
 """How long one waits for another process's transaction; each takes milliseconds."""
@@ -264,8 +266,10 @@ class ApprovalStore:
     # -- the file ------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
+    def _open(self) -> Iterator["sqlite3.Connection"]:
         """A connection inside one transaction that nobody else writes in; kept only when nothing went wrong."""
+        import sqlite3  # here: few hosts keep tickets
+
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
@@ -350,14 +354,14 @@ def _unusable(found: Ticket, why: str) -> ApprovalDeniedError:
     )
 
 
-def _expire(connection: sqlite3.Connection) -> None:
+def _expire(connection: "sqlite3.Connection") -> None:
     connection.execute(
         "UPDATE tickets SET state = 'expired' WHERE state IN ('pending', 'approved') AND expires_at <= ?",
         (time.time(),),
     )
 
 
-def _find(connection: sqlite3.Connection, ticket: str) -> Ticket:
+def _find(connection: "sqlite3.Connection", ticket: str) -> Ticket:
     row = connection.execute("SELECT * FROM tickets WHERE ticket = ?", (str(ticket),)).fetchone()
     if row is None:
         raise ApprovalDeniedError(f"there is no ticket {clean_line(str(ticket), 60)!r}", code="unknown_ticket")
@@ -365,7 +369,7 @@ def _find(connection: sqlite3.Connection, ticket: str) -> Ticket:
     return _ticket(row)
 
 
-def _ticket(row: sqlite3.Row) -> Ticket:
+def _ticket(row: "sqlite3.Row") -> Ticket:
     arguments = json.loads(row["arguments"])
     read_only, destructive, idempotent, open_world = json.loads(row["effects"])
     return Ticket(

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any, Protocol
 
 from attrs import evolve, field, frozen
@@ -234,6 +233,8 @@ MOST_LIKENESS = 64
 
 def near_names(name: str, known: Iterable[str]) -> list[str]:
     """The known names that look like `name`, for an error's mend. Bounded: a name from outside may be long."""
+    from difflib import get_close_matches  # here: only errors need it
+
     return get_close_matches(name[:MOST_LIKENESS], [one for one in known if len(one) <= 2 * MOST_LIKENESS][:200])
 
 

@@ -42,10 +42,7 @@ from deputy_mcp._runtime.session import (
     Session,
     open_session,
 )
-from deputy_mcp._runtime.transports.custom import open_custom
-from deputy_mcp._runtime.transports.http import open_http
 from deputy_mcp._runtime.transports.link import SIGN_IN_FAILED, ChangeKind, Link, LinkError, SignInError, Traffic
-from deputy_mcp._runtime.transports.sse import open_sse
 from deputy_mcp._runtime.transports.stdio import open_stdio
 
 MOST_FORGETTINGS = 5
@@ -484,11 +481,18 @@ class ServerTask:
         match self.spec:
             case StdioServer() as spec:
                 return open_stdio(spec, self.limits, self, server=self.name, secrets=self.secrets)
+            # Loaded where one is there to be opened.
             case HttpServer(transport="sse") as spec:
+                from deputy_mcp._runtime.transports.sse import open_sse
+
                 return open_sse(spec, self.limits, self, on_secret=self._on_secret)
             case HttpServer() as spec:
+                from deputy_mcp._runtime.transports.http import open_http
+
                 return open_http(spec, self.limits, self, on_secret=self._on_secret)
             case CustomServer() as spec:
+                from deputy_mcp._runtime.transports.custom import open_custom
+
                 return open_custom(spec, self.limits, self)
 
     async def _serve(self, link: Link) -> Ending | Literal["again"]:
