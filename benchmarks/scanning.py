@@ -16,8 +16,10 @@ from typing import Any
 from benchmarks.scanning_encodings import CARRIER, CHARACTERS, ENCODINGS, FURTHER
 from benchmarks.scanning_places import PLACES
 from deputy_mcp._core.annotations import Finding
-from deputy_mcp._core.scanning import MOST_CHARACTERS, RULES, scan_text, scan_tool
+from deputy_mcp._core.scanning import scan_text, scan_tool
+from deputy_mcp._core.scanning.limits import MOST_CHARACTERS
 from deputy_mcp._core.scanning.places import walk_tool
+from deputy_mcp._core.scanning.rules import RULES
 
 CORPORA = Path(__file__).parent / "corpora"
 _OF_THE_CORPUS = ("id", "source", "license", "attack_class")

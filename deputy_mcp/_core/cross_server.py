@@ -15,7 +15,6 @@ from itertools import islice
 
 from deputy_mcp._core.annotations import Finding
 from deputy_mcp._core.catalog import ToolFacts
-from deputy_mcp._core.scanning.folding import fold
 
 SHORTEST_BORROWED = 4
 """Characters of a tool's name below which naming it is no sign of anything."""
@@ -141,6 +140,8 @@ def _read_usual(name: str) -> tuple[str, str]:
 
 
 def _read_any(name: str) -> tuple[str, str]:
+    from deputy_mcp._core.scanning.folding import fold  # here: its tables are the scanner's, which is loaded when used
+
     skeleton = _SEPARATORS.sub("", fold(name).lower()).translate(_TWINS).replace("rn", "m").replace("vv", "w")
     return skeleton, _STYLE.sub("", name).lower()
 

@@ -1,18 +1,13 @@
 """The text scanner: what a server's texts try to do to the model that reads them.
 
-Texts in, findings out; nothing is changed or refused here. `rules` holds the rules, `scanner` the order of work. Words
-and patterns are read on the first scan, not on import: who connects to nothing need not wait for them.
+Texts in, findings out; nothing is changed or refused here. `rules` holds the rules, `limits` the bounds, `scanner` the
+order of work. All of them are read on the first scan, not on import: who connects to nothing need not wait for them.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from deputy_mcp._core.annotations import Finding
-from deputy_mcp._core.scanning.limits import MOST_CHARACTERS, MOST_FINDINGS
-from deputy_mcp._core.scanning.rule import Rule
-from deputy_mcp._core.scanning.rules import RULES
-
-__all__ = ["MOST_CHARACTERS", "MOST_FINDINGS", "RULES", "Rule", "scan_text", "scan_tool"]
 
 
 def scan_tool(tool: Mapping[str, Any]) -> tuple[Finding, ...]:
