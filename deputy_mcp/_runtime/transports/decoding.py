@@ -1,6 +1,5 @@
 """HTTP bodies decoded by us, a bounded slice at a time: httpx2 would decode above the cap and miss bombs."""
 
-import contextlib
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator
 
@@ -20,59 +19,80 @@ CRUMB_BYTES = 1024
 whole one and without a wait between them, so that a body of crumbs would hold the event loop."""
 
 
-class BadEncodingError(Exception):
+class BadEncodingError(httpx2.TransportError):
     """The body's encoding was not offered, or is broken."""
 
 
-async def decoded(response: httpx2.Response, traffic: Traffic) -> AsyncGenerator[bytes, None]:
-    """The body's bytes as the server meant them, a bounded slice at a time (a compressed bomb stays a trickle)."""
-    encoding = response.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("identity", "", "gzip", "x-gzip", "deflate"):
-        raise BadEncodingError(f"it used the content encoding {clean_line(encoding, 40)}, which was not offered")
+class Body(httpx2.AsyncByteStream):
+    """A response's body as the server meant it, in bounded slices (a compressed bomb stays a trickle).
 
-    decoder = zlib.decompressobj(47) if encoding not in ("identity", "") else None
-    assert isinstance(response.stream, httpx2.AsyncByteStream)
-    crumbs = 0
-    async for chunk in response.stream:
-        traffic.bytes_in += len(chunk)
-        if len(chunk) < CRUMB_BYTES:
-            crumbs += 1
-            if crumbs % MESSAGES_PER_TURN == 0:
-                await anyio.sleep(FLOOD_PAUSE_SECONDS)
+    `most`: where whoever reads it knows no bound, it ends after so many bytes, and at a broken encoding; None: it is
+    bounded by who reads it.
+    """
 
-        if decoder is None:
-            yield chunk
-            continue
-
-        while chunk:
-            try:
-                piece = decoder.decompress(chunk, READ_SLICE)
-            except zlib.error as error:
-                raise BadEncodingError(f"its compressed body is broken: {error}") from None
-
-            if piece:
-                yield piece
-                # A small chunk may stand for many slices; nothing else waits between them.
-                await anyio.lowlevel.checkpoint()
-
-            chunk = decoder.unconsumed_tail
-
-
-class BoundedBody(httpx2.AsyncByteStream):
-    """A decoded body that ends at a bound, None: it is bounded by who reads it."""
-
-    def __init__(self, pieces: AsyncIterator[bytes], response: httpx2.Response, most: int | None) -> None:
-        self._pieces, self._response, self._left = pieces, response, most
+    # Mutable state: how many bytes are still given out; None without a bound.
+    def __init__(self, response: httpx2.Response, traffic: Traffic, most: int | None) -> None:
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        self._stream = response.stream
+        self._traffic = traffic
+        self.most = most
+        # Taken off: what is above must not decode it again.
+        self._encoding = response.headers.pop("content-encoding", "identity").strip().lower()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        with contextlib.suppress(BadEncodingError):
-            async for piece in self._pieces:
-                if self._left is not None:
-                    self._left -= len(piece)
-                    if self._left < 0:
+        try:
+            async for piece in self._decoded():
+                if self.most is not None:
+                    self.most -= len(piece)
+                    if self.most < 0:
                         return
 
                 yield piece
+        except BadEncodingError:
+            if self.most is None:
+                raise
+
+    async def _decoded(self) -> AsyncIterator[bytes]:
+        encoding = self._encoding
+        if encoding not in ("identity", "", "gzip", "x-gzip", "deflate"):
+            raise BadEncodingError(f"it used the content encoding {clean_line(encoding, 40)}, which was not offered")
+
+        decoder = zlib.decompressobj(47) if encoding not in ("identity", "") else None
+        crumbs = 0
+        async for chunk in self._stream:
+            self._traffic.bytes_in += len(chunk)
+            if len(chunk) < CRUMB_BYTES:
+                crumbs += 1
+                if crumbs % MESSAGES_PER_TURN == 0:
+                    await anyio.sleep(FLOOD_PAUSE_SECONDS)
+
+            if decoder is None:
+                yield chunk
+                continue
+
+            while chunk:
+                try:
+                    piece = decoder.decompress(chunk, READ_SLICE)
+                except zlib.error as error:
+                    raise BadEncodingError(f"its compressed body is broken: {error}") from None
+
+                if piece:
+                    yield piece
+                    # A small chunk may stand for many slices; nothing else waits between them.
+                    await anyio.lowlevel.checkpoint()
+
+                chunk = decoder.unconsumed_tail
 
     async def aclose(self) -> None:
-        await self._response.aclose()
+        await self._stream.aclose()
+
+
+async def pieces_of(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
+    """What is still to be read of a response that passed the guard; all of it where an auth flow has read it."""
+    if response.is_stream_consumed:
+        yield response.content
+        return
+
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
+    async for piece in response.stream:
+        yield piece

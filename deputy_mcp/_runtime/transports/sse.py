@@ -5,7 +5,7 @@ the same guarded client as Streamable HTTP and under the same dispatcher as stdi
 """
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from urllib.parse import urljoin
 
 import anyio
@@ -20,7 +20,8 @@ from deputy_mcp._core.messages import plain_id, read_oversized, sniff_id
 from deputy_mcp._core.repeated import RepeatedReplies
 from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.transports.http import open_client
-from deputy_mcp._runtime.transports.http_guard import CALL_HEADER, RAW, GuardBooks
+from deputy_mcp._runtime.transports.http_guard import RAW
+from deputy_mcp._runtime.transports.http_wire import HttpWire
 from deputy_mcp._runtime.transports.link import SIGN_IN_FAILED, CallRecord, Hooks, Traffic
 from deputy_mcp._runtime.transports.queue_link import QueueLink
 from deputy_mcp._runtime.transports.stream_dispatcher import FLOOD_PAUSE_SECONDS, MESSAGES_PER_TURN
@@ -42,17 +43,17 @@ class SseLink(QueueLink):
         hooks: Hooks,
         traffic: Traffic,
         client: httpx2.AsyncClient,
-        books: GuardBooks,
+        wire: HttpWire,
     ) -> None:
         super().__init__(hooks, traffic)
         self._spec = spec
         self._limits = limits
         self._replies = RepeatedReplies(limits.max_message_values, limits.max_message_bytes, hashed=hooks.hash_replies)
         self._client = client
-        self._books = books
+        self._wire = wire
         self._slots = anyio.Semaphore(MOST_POSTS)
 
-    async def run_stream(self, *, task_status: anyio.abc.TaskStatus[str]) -> None:
+    async def run_stream(self, *, task_status: anyio.abc.TaskStatus[httpx2.URL]) -> None:
         """Read the server's stream to its end; started once it has named the address for POSTs."""
         started = False
         events = 0
@@ -98,14 +99,14 @@ class SseLink(QueueLink):
             if not started:
                 raise StartError("its event stream ended without naming an endpoint") from None
 
-    def _endpoint(self, event: Event) -> str:
+    def _endpoint(self, event: Event) -> httpx2.URL:
         url = httpx2.URL(urljoin(self._spec.url, event.data.decode("utf-8", "replace").strip()))
         own = httpx2.URL(self._spec.url)
         # Another origin would get our headers and our calls.
         if (url.scheme, url.host, url.port) != (own.scheme, own.host, own.port):
             raise StartError("its endpoint is on another origin than its event stream", code="endpoint_origin")
 
-        return str(url)
+        return url
 
     def _take(self, event: Event | Oversized) -> None:
         if isinstance(event, Oversized):
@@ -114,7 +115,7 @@ class SseLink(QueueLink):
             for message in self._replies.read(event.data):
                 self.channel.put(message)
 
-    async def run_posts(self, endpoint: str) -> None:
+    async def run_posts(self, endpoint: httpx2.URL) -> None:
         """Send what the dispatcher queues, each message in a task of its own."""
         async with anyio.create_task_group() as tasks:
             while True:
@@ -122,32 +123,26 @@ class SseLink(QueueLink):
                 await self._slots.acquire()
                 tasks.start_soon(self._post, endpoint, data)
 
-    async def _post(self, endpoint: str, data: bytes) -> None:
+    async def _post(self, endpoint: httpx2.URL, data: bytes) -> None:
         try:
             wire_id = plain_id(sniff_id(data[:512], b"")) if b'"method"' in data and b'"id":' in data[:60] else None
             record = CallRecord(wire_id or 0)
-            key = f"sse-{id(record)}"
             headers = {"content-type": "application/json"}
-            if wire_id is not None:
-                # The record takes the status; the answer itself comes over the stream.
-                self._books.records[key] = record
-                headers[CALL_HEADER] = key
+            with anyio.move_on_after(POST_SECONDS):
+                # Its head says whether it was taken; the answer comes over the stream, and its body is nobody's.
+                response = await self._wire.post(record, data, headers, url=endpoint)
+                if response is not None:
+                    if response.status_code >= 300:
+                        await self._wire.take_status(response, record)
 
-            try:
-                request = self._client.build_request("POST", endpoint, content=data, headers=headers)
-                with anyio.move_on_after(POST_SECONDS), suppress(httpx2.TransportError):
-                    # Its head says whether it was taken; the answer comes over the stream, and its body is nobody's.
-                    response = await self._client.send(request, stream=True)
                     await response.aclose()
-            finally:
-                self._books.records.pop(key, None)
 
             if wire_id is None:
                 return
 
             if record.status is not None:
                 self._dispatcher.fail_unsent(record, "http", f"HTTP {record.status}")
-            elif record.fault in ("unreachable", "dropped"):
+            elif record.fault is not None:
                 self._dispatcher.fail_unsent(record, record.fault, record.detail)
         finally:
             self._slots.release()
@@ -159,8 +154,8 @@ async def open_sse(
 ) -> AsyncIterator[SseLink]:
     """A link over the legacy transport; connected when the block is entered."""
     traffic = Traffic()
-    async with open_client(spec, limits, hooks, traffic, on_secret) as (client, books):
-        link = SseLink(spec, limits, hooks, traffic, client, books)
+    async with open_client(spec, limits, hooks, traffic, on_secret) as (client, wire):
+        link = SseLink(spec, limits, hooks, traffic, client, wire)
         async with anyio.create_task_group() as tasks:
             endpoint = await tasks.start(link.run_stream)
             tasks.start_soon(link.run_posts, endpoint)
