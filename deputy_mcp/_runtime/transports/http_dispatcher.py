@@ -2,7 +2,8 @@
 
 It keeps the books of one session: ids, the session's own id, what is under way, the server's own requests. How a
 message is sent and its reply read is `http_wire`'s. It promises that
-- a request is sent and its reply read in its caller's task: who leaves takes it with him, and the server is told;
+- a request is sent and its reply read in its caller's task: who leaves takes it with him, and the server is told; only
+  a sign-in under way is not cut off, for it may be about to keep a new token;
 - nothing a server sends starts a task but a request, and of those only so many;
 - when the session ends, whatever is under way ends with it.
 """
@@ -175,6 +176,37 @@ class HttpDispatcher:
     # -- requests ------------------------------------------------------------------------------------------------
 
     async def _exchange(self, method: str, body: bytes, headers: Mapping[str, str], record: CallRecord) -> None:
+        if not self._wire.has_auth or self._tasks is None:
+            await self._send_and_receive(method, body, headers, record)
+            return
+
+        # Not in the caller's task: see the module about a sign-in.
+        scope, done = anyio.CancelScope(), anyio.Event()
+        failure: Exception | None = None
+
+        async def run() -> None:
+            nonlocal failure
+            try:
+                with scope:
+                    await self._send_and_receive(method, body, headers, record)
+            except Exception as error:  # noqa: BLE001 # the last word's: raised below, to whom it belongs
+                failure = error
+
+            done.set()
+
+        self._tasks.start_soon(run)
+        try:
+            await done.wait()
+        finally:
+            if not done.is_set():
+                record.abandoned = True
+                if not record.signing_in:
+                    scope.cancel()
+
+        if failure is not None:
+            raise failure
+
+    async def _send_and_receive(self, method: str, body: bytes, headers: Mapping[str, str], record: CallRecord) -> None:
         response = await self._wire.post(record, body, headers)
         if response is None:
             return

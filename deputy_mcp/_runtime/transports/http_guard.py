@@ -135,22 +135,28 @@ class GuardedAuth(httpx2.Auth):
         self._inner = inner
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        record: CallRecord | None = request.extensions.get(RECORD)
+        # Without one it is a stream that was asked for.
+        record: CallRecord = request.extensions.get(RECORD) or CallRecord()
         flow = self._inner.async_auth_flow(request)
         response: httpx2.Response | None = None
+        record.signing_in = True
         try:
             outgoing = await anext(flow)
             while True:
+                if outgoing is request and record.abandoned:
+                    raise UnsendableError("its caller gave up before it was sent")
+
+                record.signing_in = outgoing is not request
                 response = yield outgoing
+                record.signing_in = True
                 outgoing = await flow.asend(response)
         except StopAsyncIteration:
-            body = response.extensions.get(_BODY) if response is not None else None
-            if body is not None and response is not None and response.status_code < 300:
-                body.most = None
+            if response is not None and response.status_code < 300 and _BODY in response.extensions:
+                response.extensions[_BODY].most = None
         except Exception as error:  # the host's own code
             status = 0 if response is None else response.status_code
             refused = not isinstance(error, httpx2.TransportError | OSError) and status < 500 and status != 429
-            if record is not None:
+            if RECORD in request.extensions:
                 record.sign_in_failed = refused
                 raise UnsendableError(describe(error)) from error
 
@@ -159,6 +165,7 @@ class GuardedAuth(httpx2.Auth):
 
             raise
         finally:
+            record.signing_in = False
             await flow.aclose()
 
 

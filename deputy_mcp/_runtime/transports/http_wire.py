@@ -70,7 +70,7 @@ class HttpWire:
         traffic: Traffic,
     ) -> None:
         self._url = httpx2.URL(spec.url)
-        self._has_auth = spec.auth is not None
+        self.has_auth = spec.auth is not None
         self._client = client
         self._guard = guard
         self._limits = limits
@@ -156,7 +156,7 @@ class HttpWire:
     async def take_status(self, response: httpx2.Response, record: CallRecord) -> None:
         """Put an error status, and how it is explained, into the record."""
         record.status = response.status_code
-        record.sign_in_failed = self._has_auth and response.status_code in (401, 403)
+        record.sign_in_failed = self.has_auth and response.status_code in (401, 403)
         record.retry_after_seconds = _retry_after(response.headers.get("retry-after"))
         body = b""
         with anyio.move_on_after(EXPLANATION_SECONDS):

@@ -52,12 +52,12 @@ class CallRecord:
     excerpt: str = ""
     fault: Fault | None = None
     detail: str = ""
-    body: bytes | None = None
-    """The exact request body, where it must not be encoded again."""
     sign_in_failed: bool = False
     """Whether the host's auth flow failed at it, or the server refused what the flow brought."""
     session_bound: bool = False
     """Whether the request carried an HTTP session id."""
+    signing_in: bool = False
+    """Whether the host's auth flow has it: then it is neither on its way nor answered."""
     abandoned: bool = False
     """Whether nobody waits for it any more: what has not gone out must not."""
     reports: "Reports | None" = None
@@ -66,16 +66,12 @@ class CallRecord:
     """By the clock of `current_time`; honoured where the session `keeps_deadlines`: `ExpiredError` then."""
     last_word: Callable[[], None] | None = None
     """Asked right before its first byte leaves, and again when it could not: what it raises keeps the request here."""
-    event_id: str | None = None
-    """The latest event id on the stream of its reply, under which it may be resumed."""
-    abort: Callable[[], None] | None = None
-    """Stops reading the reply; set while somebody reads."""
 
     def __init__(self, request_id: MessageId = 0) -> None:
         self.id = request_id
 
     def begin(self, *, session_bound: bool) -> None:
-        """Forget an earlier attempt (an auth flow sends the same request again)."""
+        """Forget an earlier request (the pages of one listing share a record)."""
         self.session_bound = session_bound
         self.answer = self.fault = self.status = self.retry_after_seconds = None
         self.sign_in_failed = False
