@@ -44,8 +44,8 @@ Where a figure is missed, profiles say why:
   journal appends and turns of the loop are shared by all calls of a turn, so what is left is the work itself; the
   row *defaults* shows it without journal and log. What would help next is to keep for each tool what its lines and
   its request have in common.
-- **HTTP.** Most of a call is `httpx2`, and the SDK's own transport stands between it and us. Our guard copies each
-  request and response once more, to correlate, bound and decode them.
+- **HTTP.** Two thirds of a call are `httpx2` and the layers under it, which write head and body apart and set up
+  some ten cancel scopes. Requests go from the caller's task straight to them, without the SDK's transport.
 - **Startup.** A server is READY when its tools were judged, scanned and pinned, and compared with all other
   servers'; the first one also loads the scanner.
 - **A listing that changed.** It is parsed, each entry is recognised by the hash of its text, and only the others
