@@ -9,6 +9,7 @@ message is sent and its reply read is `http_wire`'s. It promises that
 """
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,7 +41,15 @@ from deputy_mcp._core.messages import (
 )
 from deputy_mcp._runtime.transports.answering import Answering
 from deputy_mcp._runtime.transports.http_wire import HttpWire
-from deputy_mcp._runtime.transports.link import CallRecord, Hooks, LinkError, Reports, SignInError, Traffic
+from deputy_mcp._runtime.transports.link import (
+    CallRecord,
+    ExpiredError,
+    Hooks,
+    LinkError,
+    Reports,
+    SignInError,
+    Traffic,
+)
 from deputy_mcp._runtime.transports.stream_dispatcher import CHANGES
 
 SESSION_ID_HEADER = "mcp-session-id"
@@ -59,6 +68,8 @@ POST_HEADERS = {"accept": "application/json, text/event-stream", "content-type":
 
 class HttpDispatcher:
     """See the module. Made for one session over one link; `run` it once."""
+
+    keeps_deadlines = True
 
     # Mutable state: the next id; the session's id and the version it runs under, as headers; what is under way; the
     # task group for what nobody waits for, while the session runs, and who is told of notifications.
@@ -111,10 +122,10 @@ class HttpDispatcher:
     ) -> dict[str, Any]:
         """Send one request and wait for its raw result.
 
-        Raises `MCPError`, of which `LinkError` is one, and what the record's last word raises.
+        Raises `MCPError`, of which `LinkError` is one, `ExpiredError`, and what the record's last word raises.
         """
-        if self._closed:
-            raise self._ended()
+        if (ended := self._ended()) is not None:
+            raise ended
 
         options: Mapping[str, Any] = opts or {}
         wire_id: MessageId | None = options.get("request_id")
@@ -138,7 +149,8 @@ class HttpDispatcher:
         record.begin(session_bound=SESSION_ID_HEADER in headers)
         body = _encode(method, params, options.get("params_json"), wire_id)
         on_progress: ProgressFnT | None = options.get("on_progress")
-        scope = self._under_way[wire_id] = anyio.CancelScope()
+        deadline = math.inf if record.deadline is None else record.deadline
+        scope = self._under_way[wire_id] = anyio.CancelScope(deadline=deadline)
         finished = False
         try:
             with scope:
@@ -148,14 +160,14 @@ class HttpDispatcher:
                 else:
                     await self._exchange_reporting(method, body, headers, record, on_progress)
 
-            finished = True
+                finished = True
         finally:
             del self._under_way[wire_id]
             if not finished and options.get("cancel_on_abandon", True):
                 self._tell_abandoned(record, headers)
 
-        if scope.cancelled_caught:
-            raise self._ended()
+        if not finished:
+            raise self._ended() or ExpiredError()
 
         return self._outcome(record)
 
@@ -271,8 +283,8 @@ class HttpDispatcher:
 
         raise LinkError("http", record.detail or f"HTTP status {record.status}")
 
-    def _ended(self) -> LinkError:
-        return LinkError("forgotten" if self.forgotten else "lost", "the session ended")
+    def _ended(self) -> LinkError | None:
+        return LinkError("forgotten" if self.forgotten else "lost", "the session ended") if self._closed else None
 
     def _tell_abandoned(self, record: CallRecord, headers: Mapping[str, str]) -> None:
         """In the modern era the end of the connection says it, and nothing else may."""
