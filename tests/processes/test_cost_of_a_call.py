@@ -5,6 +5,7 @@ costs. The bounds lie a little above what was counted: whoever makes a call chea
 """
 
 import asyncio
+import json
 import os
 import selectors
 import sys
@@ -19,7 +20,8 @@ import pytest
 from workbench import Bench, within
 
 from benchmarks.speed.drivers.with_deputy import governed, log_at_info
-from deputy_mcp import McpConnection, McpTool
+from benchmarks.speed.works import echo_over_http
+from deputy_mcp import HttpServer, McpConnection, McpTool
 
 SENT_BYTES = 300
 """The request of an echo of five characters: 2026-07-28 stamps versions, capabilities and a name on each."""
@@ -36,6 +38,9 @@ CALLED_EACH_TIME = 1_270
 TURNS_EACH_TIME = 11
 WRITES_EACH_TIME = 4
 """… with `verify="call"`, where the listing did not change: two requests, two waits."""
+CALLED_OVER_HTTP = {"mcp": 2_800, "events": 2_950}
+TURNS_OVER_HTTP = 4
+"""… over HTTP, answered as JSON or as an event; three quarters of the functions are httpx2's and those below it."""
 LISTINGS_OF_64 = 3
 """… at once, with `verify="call"`."""
 
@@ -104,19 +109,19 @@ async def usual(work: Callable[[], Awaitable[Any]]) -> Counted:
 
 
 @asynccontextmanager
-async def opened(bench: Bench, folder: Path, verify: Any) -> AsyncIterator[tuple[McpConnection, McpTool]]:
+async def opened(server: Any, folder: Path, verify: Any) -> AsyncIterator[tuple[McpConnection, McpTool]]:
     """One governed server, its echo, and a log that is written."""
     with (folder / "log").open("w") as file:
         log_at_info(file, cached=False)
-        async with McpConnection({"s": bench.stdio(tools=("echo",))}, **governed(folder, verify)) as connection:
-            (echo,) = connection.tools()
+        async with McpConnection({"s": server}, **governed(folder, verify)) as connection:
+            echo = next(tool for tool in connection.tools() if tool.tool == "echo")
             yield connection, echo
 
 
 @within(20)
 async def test_a_governed_call_costs_no_more_than_this(bench: Bench, tmp_path: Path) -> None:
     """Bytes, writes, turns and function calls of one call stay below their bounds; no task is started for it."""
-    async with opened(bench, tmp_path, "change") as (connection, echo):
+    async with opened(bench.stdio(tools=("echo",)), tmp_path, "change") as (connection, echo):
         cost = await usual(lambda: echo(value="hello"))
         before = connection.status()["s"].bytes_out
         await echo(value="hello")
@@ -133,7 +138,7 @@ async def test_a_governed_call_costs_no_more_than_this(bench: Bench, tmp_path: P
 @within(20)
 async def test_128_calls_at_once_share_their_writes(bench: Bench, tmp_path: Path) -> None:
     """Calls of one turn share the write of their journal lines, and cost no more than alone."""
-    async with opened(bench, tmp_path, "change") as (_, echo):
+    async with opened(bench.stdio(tools=("echo",)), tmp_path, "change") as (_, echo):
         cost = await usual(lambda: asyncio.gather(*(echo(value="hello") for _ in range(128))))
         assert WRITES_OF_128 >= cost.writes
         assert 128 == cost.tasks  # the callers' own
@@ -143,7 +148,7 @@ async def test_128_calls_at_once_share_their_writes(bench: Bench, tmp_path: Path
 @within(20)
 async def test_listing_before_a_call_costs_no_more_than_this(bench: Bench, tmp_path: Path) -> None:
     """One listing for a call, and hardly more for many at once; an unchanged one is not read again."""
-    async with opened(bench, tmp_path, "call") as (_, echo):
+    async with opened(bench.stdio(tools=("echo",)), tmp_path, "call") as (_, echo):
         cost = await usual(lambda: echo(value="hello"))
         before = len(bench.ledger.read("got", method="tools/list"))
         await echo(value="hello")
@@ -155,3 +160,23 @@ async def test_listing_before_a_call_costs_no_more_than_this(bench: Bench, tmp_p
         assert TURNS_EACH_TIME >= cost.turns
         assert WRITES_EACH_TIME >= cost.writes
         assert LISTINGS_OF_64 >= at_once
+
+
+@pytest.mark.parametrize("answers", CALLED_OVER_HTTP)
+@within(20)
+async def test_a_governed_call_over_http_costs_no_more_than_this(tmp_path: Path, answers: str) -> None:
+    """No task is started for it and no connection made, and its request and reply are not handed from task to task."""
+    async with echo_over_http() as address:
+        server = HttpServer(f"{address}/{answers}", tools=("echo", "count"))
+        async with opened(server, tmp_path, "change") as (connection, echo):
+            before = await connections(connection)
+            cost = await usual(lambda: echo(text="hello"))
+            assert 0 == cost.tasks
+            assert TURNS_OVER_HTTP >= cost.turns
+            assert CALLED_OVER_HTTP[answers] >= cost.called
+            assert before == await connections(connection)
+
+
+async def connections(connection: McpConnection) -> int:
+    """How many the server has seen."""
+    return int(json.loads((await connection.call_tool("s", "count")).text)["connections"])

@@ -329,8 +329,7 @@ class HttpDispatcher:
             or record.fault is not None
             or (message.id is not None and message.id != record.id)
         ):
-            # The first word counts.
-            # It answers something else. What did not come as its own request's reply is nobody's answer.
+            # The first word counts, and what did not come as its own request's reply is nobody's answer.
             self._traffic.late += 1
             return
 
