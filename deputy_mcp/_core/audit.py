@@ -275,7 +275,7 @@ class RecordEncoder:
             parts.append(key + shown)
 
         shown = ",".join(parts)
-        if len(shown) <= _MOST_KEPT:
+        if sum(len(value) for value in values if value is not None) <= _MOST_KEPT:
             _bound(self._judgements)
             self._judgements[values] = shown
 

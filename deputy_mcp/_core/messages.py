@@ -162,7 +162,8 @@ def read_message(line: bytes, max_values: int, *, hashed: bool = False) -> list[
         if len(value) > MOST_BATCH:
             return [TooLarge(None, f"a batch of more than {MOST_BATCH} messages", len(line))]
 
-        return [_classify(item, line, repaired=repaired) for item in value] or [Noise("an empty batch")]
+        alone = hashed and len(value) == 1
+        return [_classify(item, line, repaired=repaired, hashed=alone) for item in value] or [Noise("an empty batch")]
 
     return [_classify(value, line, repaired=repaired, hashed=hashed)]
 

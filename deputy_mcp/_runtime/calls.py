@@ -23,7 +23,7 @@ from deputy_mcp._runtime.deciding import Target
 from deputy_mcp._runtime.gate import Call
 from deputy_mcp._runtime.handles import McpTool, make_handle, near_names
 from deputy_mcp._runtime.listing import Named, named
-from deputy_mcp._runtime.relisting import LostWhileVerifyingError
+from deputy_mcp._runtime.relisting import LostWhileVerifyingError, UnreachedError
 from deputy_mcp._runtime.schemas import SchemaChecker, Verdict
 from deputy_mcp._runtime.server import ServerTask
 from deputy_mcp._runtime.session import header_parameters
@@ -106,7 +106,7 @@ class ToolCall(Call):
 
         if self._is_refused_by_pin() and not task.listing.holds("tools"):
             # It may have been put right, or accepted by a person, and nobody else may be there to find that out.
-            with contextlib.suppress(LostWhileVerifyingError):
+            with contextlib.suppress(LostWhileVerifyingError, UnreachedError):
                 await task.listing.verify(await task.wait_ready(), "tools")
 
         return self._look_up()
@@ -168,8 +168,7 @@ class ToolCall(Call):
         return refused_error(task, tool, refusal)
 
     def _checked(self, target: Target) -> bytes | None:
-        encoded = super()._checked(target)
-        assert encoded is not None
+        encoded = self._given()
         if self._valid is not None and self._valid == (encoded, target.digest):
             return encoded
 
@@ -178,8 +177,7 @@ class ToolCall(Call):
         return None if verdict is None else self._judge_arguments(verdict, target, encoded)
 
     async def _check_slowly(self, target: Target) -> bytes:
-        encoded = super()._checked(target)
-        assert encoded is not None
+        encoded = self._given()
         return self._judge_arguments(await self._checker(target).check(_decoded(encoded)), target, encoded)
 
     def _checker(self, target: Target) -> SchemaChecker:
@@ -289,8 +287,7 @@ class ResourceCall(CapabilityCall):
     """A `resources/read`; `tool` is the URI."""
 
     def _checked(self, target: Target) -> bytes | None:
-        encoded = super()._checked(target)
-        assert encoded is not None
+        encoded = self._given()
         if json.loads(encoded) != {"uri": self.tool}:
             # An approver edited it. Another URI is another call, to be made and judged as one.
             raise InvalidArgumentsError(
@@ -325,8 +322,7 @@ class PromptCall(CapabilityCall):
         return self.task.spec.prompts
 
     def _checked(self, target: Target) -> bytes | None:
-        encoded = super()._checked(target)
-        assert encoded is not None
+        encoded = self._given()
         if not all(isinstance(value, str) for value in json.loads(encoded).values()):
             raise InvalidArgumentsError(
                 f"the arguments of prompt {clean_line(self.tool, 80)!r} must all be strings",

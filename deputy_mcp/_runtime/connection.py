@@ -578,6 +578,7 @@ class McpConnection:
         self._tell(kind, server.name, **facts)
 
     def _tell(self, kind: str, server: str | None, **facts: Any) -> None:
+        self._recorder.tell_all()
         log_event(kind, level="warning" if kind == "warning" else "info", server=server, **facts)
         self._recorder.note_server(kind, server, facts)
         event = ConnectionEvent(kind=kind, server=server, facts=FrozenMapping(facts))

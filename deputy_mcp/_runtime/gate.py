@@ -271,6 +271,8 @@ class Call(Sending):
                         self._lines.withdraw()
 
             except LostWhileVerifyingError:
+                self._stage = "waiting"
+                self._lines.withdraw()
                 continue
             except _NotAgreedError as error:
                 self._stage = "waiting"
@@ -283,7 +285,12 @@ class Call(Sending):
                 await self._approve(target, missing, arguments_json)
 
     def _last_word(self) -> None:
-        # An agent may have been narrowed since; and what is sent is announced first.
+        # It may have waited in what cannot be cut off; an agent may have been narrowed since; and what is sent is
+        # announced first.
+        if current_time() >= self._hard_end:
+            self._stage = "waiting"
+            raise self._timed_out()
+
         judged = self._judged
         assert judged is not None
         missing = self._missing_approval(judged.target, judged.arguments_json)
@@ -305,6 +312,10 @@ class Call(Sending):
 
     def _checked(self, target: Target) -> bytes | None:
         """The arguments, where they hold; None: it takes long to say. Raises `InvalidArgumentsError`."""
+        return self._given()
+
+    def _given(self) -> bytes:
+        """The arguments, unchecked. Raises `InvalidArgumentsError` where they are none."""
         if isinstance(self._encoded, InvalidArgumentsError):
             raise self._encoded
 
@@ -345,6 +356,10 @@ class Call(Sending):
         assert judged is not None
         permissions = self._gate.permissions_for(self.task, self._handle)
         if permissions is not judged.permissions or target is not judged.target:
+            if any(all(one is not asked for asked in judged.permissions.callbacks) for one in permissions.callbacks):
+                # Who narrowed meanwhile wants to be asked: from the beginning, where callbacks may be waited for.
+                raise LostWhileVerifyingError
+
             verdict = target.decided_by(permissions)
             decision = judged.decision if isinstance(verdict, Allow) else verdict
             judged = self._take_decision(decision, permissions, target, arguments_json)

@@ -16,13 +16,13 @@ import errno
 import hashlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Unpack
 
 from attrs import define
 
-from deputy_mcp._core.audit import FORMAT_VERSION, EventKind, RecordEncoder, RecordFields
+from deputy_mcp._core.audit import FORMAT_VERSION, JUDGED, EventKind, RecordEncoder, RecordFields
 from deputy_mcp._core.audit_chain import CHAIN_START, chain_kind
 from deputy_mcp._core.errors import ConfigError, JournalUnavailableError
 from deputy_mcp._core.frozen import check_count, check_flag, check_text, wrong_type
@@ -202,6 +202,16 @@ class Journal:
             if loop is not None:
                 at_end_of_turn(loop, self._end_of_turn)
 
+    def together(self, act: Callable[[], None]) -> None:
+        """Run `act`, and write what it appends at once, in one write."""
+        asked, self._asked = self._asked, running_loop()
+        try:
+            act()
+        finally:
+            self._asked = asked
+            if self._file is not None:
+                self._write(self._file)
+
     def announce(self, event: EventKind, **fields: Unpack[RecordFields]) -> Line:
         """Buffer a line about what is going to happen; that must not be done before `secure` returned for it.
 
@@ -209,7 +219,9 @@ class Journal:
         """
         line = Line(self._encoder.encode(event, time.time(), fields), intent=True)
         if self._file is None:
-            raise self._unavailable("it is not open", fields)
+            raise self._unavailable(
+                "it is not open", fields | dict(zip(JUDGED, fields.get("judged", ()), strict=False))
+            )
 
         self._take(line)
         return line

@@ -7,7 +7,6 @@ that log and journal say the same. Arguments and replies stand in both as digest
 import contextvars
 import hashlib
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ from deputy_mcp._core.audit import JUDGED, EventKind, Judgement
 from deputy_mcp._core.errors import DeputyError, RefusedError, UnavailableError
 from deputy_mcp._core.frozen import wrong_type
 from deputy_mcp._core.permissions import Decision
-from deputy_mcp._core.sanitizing import clean_line
+from deputy_mcp._core.sanitizing import known_secrets, masked_line
 from deputy_mcp._runtime.journal import Journal, Line
 from deputy_mcp._runtime.log import listener, log_failure
 from deputy_mcp._runtime.transports.link import CallRecord
@@ -24,7 +23,11 @@ from deputy_mcp._runtime.turns import at_end_of_turn, running_loop
 _KINDS = {"pinned": "pin", "listing": "listing", "state": "state", "server_request": "server_request"}
 """Connection events that have an event of their own in the journal; the others are warnings."""
 
-_TOOL = JUDGED.index("tool")
+_NAMES = ("server", "tool", "public_name")
+MOST_SHOWN = 120
+"""Characters of a name in the log."""
+MOST_JUDGEMENTS, MOST_KEPT = 2_048, 1_024
+"""Of what calls were judged by so many are kept as they are shown, each of so many characters at most."""
 
 
 def check_journal(value: object) -> Journal | None:
@@ -41,11 +44,15 @@ def check_journal(value: object) -> Journal | None:
 class Recorder:
     """See the module. One per connection."""
 
-    # Mutable state: the number of the next call; what is told at the end of this turn of the loop.
+    # Mutable state: the number of the next call; the secrets, and names as they were shown; what is told at the end of
+    # this turn of the loop.
     def __init__(self, journal: Journal | None) -> None:
         self.journal = journal
         self._calls = 0
-        self._untold: deque[tuple[contextvars.Context, Callable[..., None], tuple[Any, ...]]] = deque()
+        self._judgements: dict[Judgement, dict[str, Any]] = {}
+        self._secrets: tuple[str, ...] = ()
+        self._servers: frozenset[str] = frozenset()
+        self._untold: list[tuple[contextvars.Context, Callable[..., None], tuple[Any, ...]]] = []
 
     def number(self) -> int:
         """A number that the lines of one call share."""
@@ -53,7 +60,10 @@ class Recorder:
         return self._calls
 
     def add_secrets(self, secrets: Iterable[str], *, servers: Iterable[str] = ()) -> None:
-        """Mask these in the journal; the log's fields are masked where they arise."""
+        """Mask these from now on. `servers`: names that are shown even where one equals a secret."""
+        self._judgements.clear()
+        self._secrets = known_secrets((*self._secrets, *secrets))
+        self._servers |= frozenset(servers)
         if self.journal is not None:
             self.journal.add_secrets(secrets, servers=servers)
 
@@ -66,12 +76,18 @@ class Recorder:
 
     def tell_all(self) -> None:
         """Tell what was put off."""
-        while self._untold:
-            context, tell, arguments = self._untold.popleft()
-            try:
-                context.run(tell, *arguments)
-            except Exception as error:  # noqa: BLE001 # the host's log failed, and no call must fail with it
-                log_failure(error)
+        if not self._untold:
+            return
+
+        if self.journal is None:
+            self._tell_untold()
+        else:
+            self.journal.together(self._tell_untold)
+
+    def _tell_untold(self) -> None:
+        untold, self._untold = self._untold, []
+        for context, tell, arguments in untold:
+            context.run(tell, *arguments)
 
     def close(self) -> None:
         """Nothing more will happen: tell what was put off, and let go of the journal."""
@@ -92,17 +108,38 @@ class Recorder:
         failed = event == "refusal" or fields.get("error_code") is not None
         listening = listener("warning" if failed else "info")
         if listening is not None:
-            said = dict(zip(JUDGED, judged, strict=True)) | fields
+            said = self._shown(judged) | fields
             said["arguments"] = None
-            if (tool := judged[_TOOL]) is not None:
-                said["tool"] = clean_line(tool, 120)
+            try:
+                listening(event, **{name: value for name, value in said.items() if value is not None})
+            except Exception as error:  # noqa: BLE001 # the host's log failed, and no call must fail with it
+                log_failure(error)
 
-            listening(event, **{name: value for name, value in said.items() if value is not None})
+    def _shown(self, judged: Judgement) -> dict[str, Any]:
+        """What a call is judged by as the log shows it: names on one line each, without secrets."""
+        known = self._judgements.get(judged)
+        if known is not None:
+            return known
+
+        said: dict[str, Any] = dict(zip(JUDGED, judged, strict=True))
+        for name in _NAMES:
+            if (value := said[name]) is not None:
+                secrets = () if value in self._servers else self._secrets
+                said[name] = masked_line(value, secrets, MOST_SHOWN)
+
+        if sum(len(value) for value in judged if value is not None) <= MOST_KEPT:
+            if len(self._judgements) >= MOST_JUDGEMENTS:
+                self._judgements.clear()
+
+            self._judgements[judged] = said
+
+        return said
 
     def note_refusal(self, server: str | None, tool: str | None, error: RefusedError | UnavailableError) -> None:
         """A refusal of what is no call, or not yet one."""
         self.tell_all()
-        judged = (server, None if tool is None else str(tool), None, None, None, None, None)
+        names = (None if name is None else str(name) for name in (server, tool))
+        judged = (*names, None, None, None, None, None)
         self.note("refusal", judged, {"error_code": error.code, "outcome": error.outcome})
 
     def note_server(self, kind: str, server: str | None, facts: Mapping[str, Any]) -> None:
@@ -110,7 +147,6 @@ class Recorder:
         if self.journal is None:
             return
 
-        self.tell_all()
         fields: dict[str, Any] = {"server": server}
         for key, name in _SERVER_FIELDS.items():
             if facts.get(key) is not None:

@@ -109,8 +109,7 @@ class _Asked(_Outgoing):
     __slots__ = ("done", "error", "record", "result")
 
     def __init__(self, data: bytes, record: CallRecord) -> None:
-        self.data = data
-        self.taken = 0
+        super().__init__(data)
         self.record = record
         self.done = Once()
         self.result: dict[str, Any] | None = None
@@ -128,14 +127,16 @@ class _Asked(_Outgoing):
 class StreamDispatcher:
     """See the module. Made for one life of one channel; `run` it once."""
 
-    # Mutable state: what was asked, by id; the timer of the next deadline; the outbox, whether it waits for the turn's
-    # end or for the peer; the loss.
+    # Mutable state: what was asked, by id, and how much of it was not asked by the SDK's session, whose requests may
+    # stand for its whole life; the timer of the next deadline; the outbox, whether it waits for the turn's end or for
+    # the peer; the loss.
     def __init__(self, channel: Channel, hooks: Hooks, traffic: Traffic, lost: LossSignal) -> None:
         self._channel = channel
         self._hooks = hooks
         self._traffic = traffic
         self._lost = lost
         self._asked: dict[MessageId, _Asked] = {}
+        self._calls = 0
         self._deadlines = Deadlines(self._expire)
         self.keeps_deadlines = self._deadlines.possible
         self._next_id = 0
@@ -201,13 +202,15 @@ class StreamDispatcher:
         if key is None or key in self._asked:
             raise ValueError(f"request id {wire_id!r} is already in flight")
 
-        record: CallRecord = options.get("record") or CallRecord()
+        given: CallRecord | None = options.get("record")
+        record = given or CallRecord()
         on_progress: ProgressFnT | None = options.get("on_progress")
         record.reports = None if on_progress is None else Reports()
         asked = self._asked[key] = _Asked(_encode(method, params, options.get("params_json"), wire_id), record)
         if record.deadline is not None:
             self._deadlines.watch(record.deadline)
 
+        self._calls += given is not None
         self._enqueue(asked)
         try:
             # The negotiation's own timeout is the start deadline: a server that needs 20 s to boot is no failure.
@@ -216,6 +219,7 @@ class StreamDispatcher:
             else:
                 await record.reports.tell(on_progress)
         finally:
+            self._calls -= given is not None
             self._asked.pop(key, None)
             if not asked.done.happened:
                 self._abandon(asked, wire_id, cancel=options.get("cancel_on_abandon", True))
@@ -270,7 +274,7 @@ class StreamDispatcher:
         if self._pump_asked or self._stuck:
             return
 
-        loop = asyncio_loop() if len(self._asked) > 1 else None
+        loop = asyncio_loop() if self._calls > 1 else None
         if loop is None:
             # Usually the pipe has room: no turn of the loop for a call alone.
             self._pump()
@@ -381,7 +385,7 @@ class StreamDispatcher:
         """End what has waited until `now`; the next deadline."""
         coming: float | None = None
         for key, asked in list(self._asked.items()):
-            at = asked.record.deadline
+            at = None if asked.done.happened else asked.record.deadline
             if at is not None and at <= now:
                 del self._asked[key]
                 self._abandon(asked, key, cancel=True)
