@@ -20,8 +20,9 @@ import pytest
 from workbench import Bench, within
 
 from benchmarks.speed.drivers.with_deputy import governed, log_at_info
+from benchmarks.speed.rounds import stdio
 from benchmarks.speed.works import echo_over_http
-from deputy_mcp import HttpServer, McpConnection, McpTool
+from deputy_mcp import HttpServer, McpConnection, McpTool, StdioServer
 
 SENT_BYTES = 300
 """The request of an echo of five characters: 2026-07-28 stamps versions, capabilities and a name on each."""
@@ -34,15 +35,21 @@ TURNS = 4
 CALLED = 570
 """Functions called in the loop's thread, of Python and of C, in one call."""
 CALLED_OF_128 = 128 * 490
-CALLED_EACH_TIME = 1_270
-TURNS_EACH_TIME = 11
+CALLED_EACH_TIME = 1_100
+TURNS_EACH_TIME = 9
 WRITES_EACH_TIME = 4
 """… with `verify="call"`, where the listing did not change: two requests, two waits."""
 CALLED_OVER_HTTP = {"mcp": 2_800, "events": 2_950}
 TURNS_OVER_HTTP = 4
 """… over HTTP, answered as JSON or as an event; three quarters of the functions are httpx2's and those below it."""
+CALLED_WHERE_IT_CHANGED = 4_600
+TURNS_WHERE_IT_CHANGED = 9
+"""… where one of 100 tools was described anew: the others are looked up, and not read."""
 LISTINGS_OF_64 = 3
 """… at once, with `verify="call"`."""
+CALLED_TO_START = 5_400
+TASKS_TO_START = 10
+"""For each of many servers started side by side, the first one apart, which loads the scanner."""
 
 pytestmark = pytest.mark.anyio
 
@@ -180,3 +187,47 @@ async def test_a_governed_call_over_http_costs_no_more_than_this(tmp_path: Path,
 async def connections(connection: McpConnection) -> int:
     """How many the server has seen."""
     return int(json.loads((await connection.call_tool("s", "count")).text)["connections"])
+
+
+def echo_server(*arguments: str) -> StdioServer:
+    """The benchmark's own, which costs little beside what is counted."""
+    target = stdio(*arguments)
+    return StdioServer(target["command"], args=target["args"], tools=("echo",), required=True)
+
+
+@within(20)
+async def test_a_listing_that_changed_costs_what_changed_in_it(tmp_path: Path) -> None:
+    """Of 100 tools one is described anew at each listing."""
+    with (tmp_path / "log").open("w") as file:
+        log_at_info(file, cached=False)
+        servers = {"s": echo_server("100", "changed")}
+        async with McpConnection(servers, **governed(tmp_path, "call")) as connection:
+            (tool,) = connection.tools()
+            cost = await usual(lambda: tool(text="hello"))
+
+    assert CALLED_WHERE_IT_CHANGED >= cost.called
+    assert TURNS_WHERE_IT_CHANGED >= cost.turns
+
+
+@within(20)
+async def test_starting_a_server_costs_the_same_however_many_there_are(tmp_path: Path) -> None:
+    """Names are compared, pins written and processes watched for what is new, not each time for all."""
+    many = 20
+
+    async def start(count: int) -> Counted:
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        servers = {f"s{number}": echo_server() for number in range(count)}
+        connection = McpConnection(servers, **governed(folder, "change"))
+        try:
+            return await counted(connection.__aenter__)
+        finally:
+            await connection.aclose()
+
+    with (tmp_path / "log").open("w") as file:
+        log_at_info(file, cached=False)
+        await start(1)
+        cost = await start(many)
+
+    assert CALLED_TO_START >= cost.called / many
+    assert TASKS_TO_START >= cost.tasks / many
