@@ -1,15 +1,17 @@
 """One request over HTTP, from its caller's task: sign-ins that last, streams that break off, sessions that end."""
 
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 
 import anyio
 import httpx2
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
 from attrs import evolve
 from bounds import AT_ONCE_SECONDS, connected
-from raw_sockets import Exchange, listening, reply_bytes, text_result
+from raw_sockets import GONE, Exchange, listening, make_certificate, reply_bytes, text_result, tls_in_front_of
 
-from deputy_mcp import CallError, CallTimeoutError, Permissions, PinBook, RefusedError, ServerLostError
+from deputy_mcp import CallError, CallTimeoutError, HttpServer, Permissions, PinBook, RefusedError, ServerLostError
 from deputy_mcp.testing import ScriptedServer, forget_sessions, hold, reply, tool
 
 pytestmark = pytest.mark.anyio
@@ -176,8 +178,8 @@ async def test_what_is_under_way_ends_with_a_forgotten_session(tmp_path):
     assert ("session_lost", "unknown") == (caught[0].code, caught[0].outcome)
 
 
-async def test_who_leaves_before_a_connection_stands_has_sent_nothing(tmp_path):
-    """A deadline inside a handshake that does not come: not sent, and the server hears of no cancellation."""
+async def test_who_leaves_while_a_header_is_waited_for_has_sent_nothing(tmp_path):
+    """A deadline inside a callable: not sent, and the server hears of no cancellation."""
     server = ScriptedServer(tmp_path, era="legacy", calls={"echo": reply()})
     waiting = anyio.Event()
 
@@ -203,6 +205,58 @@ async def test_who_leaves_before_a_connection_stands_has_sent_nothing(tmp_path):
     assert waiting.is_set()
     assert "not_sent" == caught.value.outcome
     assert [] == server.received("notifications/cancelled")
+
+
+async def test_behind_a_proxy_that_opens_no_tunnel_a_call_is_not_sent(tmp_path):
+    """The proxy was asked, the server was not: told as not sent, and the next call works."""
+    closed = False
+    certificate, key = make_certificate(tmp_path)
+
+    async def handle(exchange: Exchange) -> bool | None:
+        await exchange.answer()
+        exchange.headers["connection"] = "close"
+        return True
+
+    async def serve(stream: SocketStream) -> None:
+        async with stream:
+            asked = await stream.receive()
+            assert asked.startswith(b"CONNECT ")
+            if closed:
+                await anyio.sleep_forever()
+
+            await stream.send(b"HTTP/1.1 200 OK\r\n\r\n")
+            async with await anyio.connect_tcp("127.0.0.1", port) as behind, anyio.create_task_group() as both:
+                both.start_soon(pass_on, stream, behind)
+                await pass_on(behind, stream)
+                both.cancel_scope.cancel()
+
+    async def pass_on(source: SocketStream, target: SocketStream) -> None:
+        with suppress(*GONE):
+            while True:
+                await target.send(await source.receive())
+
+    async with (
+        listening(handle) as site,
+        tls_in_front_of(site.port, certificate, key) as port,
+        await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(listener.serve, serve)
+        proxy = f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}"
+        url = f"https://127.0.0.1:{port}/mcp"
+        server = HttpServer(url, verify=str(certificate), proxy=proxy, protocol="legacy")
+        async with connected({"a": server}, pins=ON_CHANGE) as connection:
+            await connection.call_tool("a", "echo")
+            closed = True
+            with pytest.raises(CallTimeoutError) as caught:
+                await connection.call_tool("a", "echo", timeout_seconds=0.3)
+
+            closed = False
+            result = await connection.call_tool("a", "echo", {"n": 2})
+
+        tasks.cancel_scope.cancel()
+
+    assert ("not_sent", '{"n": 2}', 2) == (caught.value.outcome, result.text, site.calls)
 
 
 async def test_a_page_in_place_of_the_server_s_own_stream_is_not_asked_for_again(tmp_path):

@@ -8,7 +8,8 @@ It is not a client, and reads no messages: see `http_wire`.
 """
 
 import inspect
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Any
 
 import httpx2
 
@@ -27,6 +28,9 @@ RAW = "deputy_raw"
 _BODY = "deputy_body"
 """Response extension: the body, whose bound ends when the auth flow is done with it."""
 
+_FIRST_BYTE = "http11.send_request_headers.started"
+"""The event of httpx2's `trace` extension right before the head of a request is written."""
+
 MOST_UNREAD_BYTES = 1024 * 1024
 """Of a body that is no answer."""
 
@@ -38,7 +42,8 @@ class UnsendableError(httpx2.TransportError):
 class Guard(httpx2.AsyncBaseTransport):
     """See the module. One per HTTP link."""
 
-    # Mutable state: `unframed`, once the server was seen to frame wrongly: then no connection is used twice.
+    # Mutable state: `unframed`, once the server was seen to frame wrongly: then no connection is used twice; whether
+    # first bytes are told of at all.
     def __init__(
         self,
         inner: httpx2.AsyncBaseTransport,
@@ -57,7 +62,7 @@ class Guard(httpx2.AsyncBaseTransport):
         self._most_seen_by_auth = limits.max_message_bytes if has_auth else None
         self._traffic = traffic
         self._on_secret = on_secret
-        self.unframed = False
+        self.unframed = self._told = False
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -98,13 +103,27 @@ class Guard(httpx2.AsyncBaseTransport):
             request.headers["connection"] = "close"
 
         if record is not None and not record.sent:
-            if record.last_word is not None:
-                record.last_word()
-
-            record.sent = True
+            request.extensions["trace"] = self._trace(record)
+            if not self._told:
+                _leave(record)
 
         self._traffic.bytes_out += int(request.headers.get("content-length", 0))
         return await self._inner.handle_async_request(request)
+
+    def _trace(self, record: CallRecord) -> Callable[[str, Mapping[str, Any]], Awaitable[None]]:
+        """Lets the record's request leave when its connection stands, and not before.
+
+        Until one request on this link was told of so, each counts as leaving when it is handed on: an httpx2 with
+        other names for its events must not make what was sent look unsent.
+        """
+
+        async def trace(event: str, facts: Mapping[str, Any]) -> None:
+            # A proxy is asked for a tunnel under the same extensions.
+            if event == _FIRST_BYTE and facts["request"].method != b"CONNECT":
+                self._told = True
+                _leave(record)
+
+        return trace
 
     async def _resolve(self, name: str, value: HeaderValue) -> str:
         if isinstance(value, str):
@@ -167,6 +186,14 @@ class GuardedAuth(httpx2.Auth):
         finally:
             record.signing_in = False
             await flow.aclose()
+
+
+def _leave(record: CallRecord) -> None:
+    if not record.sent:
+        if record.last_word is not None:
+            record.last_word()
+
+        record.sent = True
 
 
 def origin_of(url: httpx2.URL) -> tuple[str, str, int | None]:
