@@ -597,3 +597,25 @@ def test_shuffled_lines_are_never_intact():
     for _ in range(200):
         order = dice.sample(range(6), 6)
         assert verify_lines([lines[i] for i in order]).intact is (order == list(range(6)))
+
+
+def test_what_is_remembered_of_names_is_bounded_by_their_length():
+    """A caller, or a model behind it, may ask for tools by names of megabytes; they are cut, and never kept."""
+    encoder = RecordEncoder()
+    before = sum(map(len, encoder._judgements))
+    for number in range(20):
+        long = f"{number}" + "x" * 100_000
+        assert (
+            len(encoder.encode("refusal", NOON, {"judged": ("s", long, None, "tools/call", None, None, None)})) < 1_000
+        )
+
+    assert before == sum(map(len, encoder._judgements))
+
+
+def test_a_secret_that_is_learned_later_is_masked_in_names_that_were_shown_before():
+    """What was made of them is forgotten with it."""
+    encoder = RecordEncoder()
+    fields = {"judged": ("s", "the-token-itself", None, "tools/call", None, None, None)}
+    assert "the-token-itself" in encoder.encode("refusal", NOON, dict(fields))
+    encoder.add_secrets(["the-token-itself"])
+    assert "the-token-itself" not in encoder.encode("refusal", NOON, dict(fields))

@@ -3,6 +3,7 @@
 The references parse the whole message with the standard library; the module must say the same from a few bytes.
 """
 
+import hashlib
 import json
 import time
 
@@ -540,3 +541,14 @@ def test_framing_by_which_nothing_can_ever_arrive_is_named(line, expected):
     """The first such line says why the server will never be heard; ordinary noise says nothing."""
     assert expected == hopeless_framing(line)
     assert expected == read_one(line).framing
+
+
+def test_an_answer_alone_in_a_batch_is_hashed_as_one_alone_on_its_line():
+    """One of several has no bytes of its own."""
+    reply = b'{"jsonrpc":"2.0","id":1,"result":{}}'
+    for line in (reply, b"[" + reply + b"]"):
+        (message,) = read_message(line, 1_000, hashed=True)
+        assert isinstance(message, Reply)
+        assert hashlib.sha256(line).hexdigest() == message.sha256
+
+    assert [None, None] == [m.sha256 for m in read_message(b"[" + reply + b"," + reply + b"]", 1_000, hashed=True)]  # type: ignore[union-attr] # both are replies

@@ -20,6 +20,9 @@ from deputy_mcp import (
     ServerState,
     WaitTimeoutError,
 )
+from deputy_mcp._core.messages import Message
+from deputy_mcp._runtime.transports.link import CallRecord, LossSignal, Traffic
+from deputy_mcp._runtime.transports.stream_dispatcher import StreamDispatcher
 
 pytestmark = pytest.mark.anyio
 
@@ -385,3 +388,61 @@ async def test_a_timeout_that_is_none_is_refused(bench: Bench, seconds: Any) -> 
             await connection.call_tool("a", "echo", timeout_seconds=seconds)
 
     assert [] == bench.ledger.calls()
+
+
+class Taken:
+    """A channel that takes everything and says nothing."""
+
+    def __init__(self) -> None:
+        self.written = b""
+
+    async def receive(self) -> list[Message]:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    def write_now(self, data: bytes | memoryview) -> int:
+        self.written += bytes(data)
+        return len(data)
+
+    async def wait_writable(self) -> None:
+        return None
+
+
+class Deaf:
+    """Nobody listens."""
+
+    hash_replies = False
+
+    def on_change(self, kind: str) -> None:
+        """A list changed."""
+
+    def on_noise(self, sample: str) -> None:
+        """Something came that is no message."""
+
+
+@within(10)
+async def test_a_request_that_was_kept_back_as_its_deadline_passed_is_heard_of_by_nobody() -> None:
+    """It was never sent, so there is nothing to cancel."""
+    channel = Taken()
+    dispatcher = StreamDispatcher(channel, Deaf(), Traffic(), LossSignal())
+
+    async def never(*_: Any) -> Any:
+        raise AssertionError
+
+    def keep() -> None:
+        raise ZeroDivisionError
+
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(dispatcher.run, never, never)
+        record = CallRecord()
+        tasks.start_soon(dispatcher.send_raw_request, "one", None, {"record": record})
+        await anyio.wait_all_tasks_blocked()
+        kept = CallRecord()
+        kept.last_word, kept.deadline = keep, anyio.current_time()
+        with pytest.raises(ZeroDivisionError):
+            await dispatcher.send_raw_request("two", None, {"record": kept})
+
+        await anyio.wait_all_tasks_blocked()
+        assert (True, False) == (record.sent, kept.sent)
+        assert b'{"jsonrpc":"2.0","id":1,"method":"one"}\n' == channel.written
+        tasks.cancel_scope.cancel()

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,10 +23,12 @@ from deputy_mcp import (
     JournalUnavailableError,
     Limits,
     McpConnection,
+    NotAllowlistedError,
     PermissionDeniedError,
     Permissions,
     PinBook,
     StdioServer,
+    WaitTimeoutError,
 )
 from deputy_mcp._core.audit_chain import verify_lines
 from deputy_mcp._core.errors import CallError
@@ -328,3 +331,62 @@ async def test_narrowed_right_before_it_leaves_a_call_is_asked_for(tmp_path: Pat
     calls = lines(tmp_path / "j", "call")
     assert ("written", 1, 1) == (result.text, server.runs("write"), len(approver.requests))
     assert 1 == len(calls)
+
+
+@pytest.mark.parametrize("later", [2, 3])
+async def test_who_narrows_a_call_on_its_way_by_a_callback_is_asked(tmp_path: Path, later: int) -> None:
+    """While it waited, or right before it leaves: the call goes back to where callbacks are asked, and stays here."""
+    server = ScriptedServer(tmp_path, calls={"echo": reply("hello")})
+    asked = 0
+
+    def live() -> tuple[Permissions | None, Permissions | None]:
+        nonlocal asked
+        asked += 1
+        narrowing = Permissions(web=True, write=True, destructive=True, can_use_tool=lambda *_: False)
+        return Permissions.full(), narrowing if asked >= later else None
+
+    async with opened({"a": server.stdio()}, tmp_path / "j") as connection:
+        (handle,) = connection.tools()
+        with pytest.raises(PermissionDeniedError):
+            await evolve(handle, live=live)()
+
+    assert 0 == server.runs("echo")
+    assert ["refusal"] == [line["event"] for line in lines(tmp_path / "j", "call", "result", "refusal")]
+
+
+async def test_a_call_whose_deadline_passed_where_nothing_can_cut_it_off_is_not_sent(tmp_path: Path) -> None:
+    """A host's callback holds the loop: the deadline is looked at again before the first byte."""
+    server = ScriptedServer(tmp_path, calls={"echo": reply("hello")})
+    permissions = Permissions(web=True, write=True, destructive=True, can_use_tool=lambda *_: time.sleep(0.2))
+    async with opened({"a": server.stdio()}, tmp_path / "j", permissions=permissions) as connection:
+        with pytest.raises(WaitTimeoutError):
+            await connection.call_tool("a", "echo", {}, timeout_seconds=0.1)
+
+        assert "hello" == (await connection.call_tool("a", "echo", {})).text
+
+    assert 1 == server.runs("echo")
+    assert [None, "wait_timeout"] == sorted(
+        (line.get("error_code") for line in lines(tmp_path / "j", "result", "refusal")), key=str
+    )
+
+
+async def test_a_server_that_is_no_text_is_refused_like_one_that_is_unknown(tmp_path: Path) -> None:
+    """A model may ask for anything; the line holds it as text."""
+    async with opened({"a": ScriptedServer(tmp_path).stdio()}, tmp_path / "j") as connection:
+        with pytest.raises(NotAllowlistedError):
+            await connection.call_tool(5, "x")  # type: ignore[arg-type] # that is the point
+
+    (line,) = lines(tmp_path / "j", "refusal")
+    assert ("5", "x", "unknown_server") == (line["server"], line["tool"], line["error_code"])
+
+
+async def test_a_journal_that_its_host_closed_refuses_by_name(tmp_path: Path) -> None:
+    """The error says which call was not sent."""
+    journal = Journal(tmp_path / "j")
+    server = ScriptedServer(tmp_path, calls={"echo": reply("hello")})
+    async with McpConnection({"a": server.stdio()}, permissions=Permissions.full(), journal=journal) as connection:
+        journal.close()
+        with pytest.raises(JournalUnavailableError) as caught:
+            await connection.call_tool("a", "echo", {})
+
+    assert ("a", "echo", 0) == (caught.value.server, caught.value.tool, server.runs("echo"))

@@ -27,7 +27,18 @@ from deputy_mcp import (
 from deputy_mcp._core.pin_book import ServerPins, encode_pins
 from deputy_mcp._core.pinning import Pinned, tool_digest
 from deputy_mcp._runtime.pin_file import PinFile, Seen
-from deputy_mcp.testing import Action, FixedApprover, ScriptedServer, change_tools, die, fail, freeze, reply, tool
+from deputy_mcp.testing import (
+    Action,
+    FixedApprover,
+    ScriptedServer,
+    change_tools,
+    die,
+    fail,
+    freeze,
+    reply,
+    respond,
+    tool,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -519,3 +530,19 @@ async def test_a_file_that_cannot_be_written_fails_all_who_wait_for_it(tmp_path:
     PinBook(file.path).add("b", pins_of("b"))
     assert {"a", "b"} == set((await file.see()).pins)
     assert pins_of("b") == (await file.add("b", pins_of("a"))).pins["b"]
+
+
+async def test_a_refused_tool_stays_refused_where_the_listing_cannot_be_had(tmp_path: Path) -> None:
+    """Looking again whether it was put right is a courtesy; that it fails says nothing new."""
+    listings = [reply(), reply(), reply(), respond(503)]
+    calls = {"other": change_tools(tool("echo", description="another"), OTHER) + reply()}
+    server = ScriptedServer(tmp_path, tools=(ECHO, OTHER), calls=calls, methods={"tools/list": listings})
+    async with server.http() as spec, McpConnection({"a": spec}, permissions=Permissions.full()) as connection:
+        await connection.call_tool("a", "other")
+        for _ in range(3):
+            with pytest.raises(PinMismatchError) as caught:
+                await connection.call_tool("a", "echo")
+
+            assert "not_sent" == caught.value.outcome
+
+    assert 0 == server.runs("echo")

@@ -34,6 +34,10 @@ def told() -> list[Event]:
     return events
 
 
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in read_lines(path)]
+
+
 def connection(folder: Path, **options: Any) -> McpConnection:
     server = ScriptedServer(folder, calls={"echo": reply("hello")})
     return McpConnection({"a": server.stdio()}, permissions=Permissions.full(), **options)
@@ -57,7 +61,7 @@ async def test_log_and_journal_keep_the_order_of_what_happened(tmp_path: Path, t
 
         await c.call_tool("a", "echo", {})
 
-    events = [json.loads(line)["event"] for line in read_lines(tmp_path / "j")]
+    events = [line["event"] for line in lines(tmp_path / "j")]
     assert ["result", "refusal", "result"] == [event["event"] for event in told]
     assert ["result", "refusal", "result"] == [event for event in events if event in ("result", "refusal")]
 
@@ -98,7 +102,59 @@ async def test_a_log_that_fails_costs_neither_the_result_nor_its_line(
         # The last is told of while the connection closes.
         await c.call_tool("a", "echo", {})
 
-    events = [json.loads(line)["event"] for line in read_lines(tmp_path / "j")]
+    events = [line["event"] for line in lines(tmp_path / "j")]
     assert 3 == events.count("result")
     raised = [record.exc_info[0] for record in caplog.records if record.exc_info is not None]
     assert [ZeroDivisionError] * 3 == raised
+
+
+async def test_a_log_that_fails_at_a_refusal_hides_it_from_nobody(tmp_path: Path) -> None:
+    """The caller gets the refusal's own error, and the journal its line."""
+
+    def fail(_logger: Any, _method: str, event: Event) -> Event:
+        if event["event"] == "refusal":
+            raise ZeroDivisionError
+
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[fail])
+    async with connection(tmp_path, journal=tmp_path / "j") as c:
+        with pytest.raises(NotAllowlistedError):
+            await c.call_tool("a", "nothing", {})
+
+    assert ["unknown_tool"] == [line.get("error_code") for line in lines(tmp_path / "j") if line["event"] == "refusal"]
+
+
+async def test_names_are_masked_in_the_log_as_in_the_journal(tmp_path: Path, told: list[Event]) -> None:
+    """A caller may ask for a tool by a secret; a configured server is shown by its name."""
+    secret = "s3cret-value-of-the-host"
+    async with connection(tmp_path, journal=tmp_path / "j", secrets={"a": (secret,)}) as c:
+        for _ in range(2):
+            with pytest.raises(NotAllowlistedError):
+                await c.call_tool("a", f"{secret}\n", {})
+
+    assert [("a", "***")] * 2 == [(event["server"], event["tool"].removesuffix("\\n")) for event in told]
+    assert secret not in (tmp_path / "j").read_text()
+
+
+async def test_a_result_is_told_of_before_what_happens_to_its_server(tmp_path: Path) -> None:
+    """In the log as well, where no journal keeps the order."""
+    events: list[str] = []
+
+    def keep(_logger: Any, _method: str, event: Event) -> Event:
+        events.append(f"{event['event']} {event.get('state', '')}".strip())
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[keep])
+    async with connection(tmp_path) as c:
+        await c.call_tool("a", "echo", {})
+
+    assert events.index("result") < events.index("state closing")
+
+
+async def test_a_result_s_line_is_in_the_file_at_the_end_of_its_turn(tmp_path: Path) -> None:
+    """A host that steps its loop finds it there; no further turn is needed."""
+    async with connection(tmp_path, journal=tmp_path / "j") as c:
+        await c.call_tool("a", "echo", {})
+        await anyio.lowlevel.checkpoint()
+        assert "result" == lines(tmp_path / "j")[-1]["event"]

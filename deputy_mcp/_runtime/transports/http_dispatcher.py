@@ -50,7 +50,7 @@ from deputy_mcp._runtime.transports.link import (
     SignInError,
     Traffic,
 )
-from deputy_mcp._runtime.transports.stream_dispatcher import CHANGES
+from deputy_mcp._runtime.transports.stream_dispatcher import CHANGES, check_greeting
 
 SESSION_ID_HEADER = "mcp-session-id"
 
@@ -169,7 +169,9 @@ class HttpDispatcher:
         if not finished:
             raise self._ended() or ExpiredError()
 
-        return self._outcome(record)
+        result = self._outcome(record)
+        check_greeting(method, result)
+        return result
 
     async def notify(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None, **_later: Any

@@ -228,10 +228,7 @@ class StreamDispatcher:
             raise asked.error
 
         assert asked.result is not None
-        if method in GREETINGS and more_values_than(asked.result, MOST_GREETING_VALUES):
-            # The SDK would list every wrong one of them.
-            raise LinkError("malformed", f"its greeting holds more than {MOST_GREETING_VALUES} JSON values")
-
+        check_greeting(method, asked.result)
         return asked.result
 
     async def notify(
@@ -499,6 +496,12 @@ class StreamDispatcher:
         asked = self._asked.get(key) if key is not None else None
         if asked is not None and asked.record.reports is not None:
             asked.record.reports.note(params)
+
+
+def check_greeting(method: str, result: dict[str, Any]) -> None:
+    """Raise where a greeting holds more than it can need: the SDK would list every wrong value of it."""
+    if method in GREETINGS and more_values_than(result, MOST_GREETING_VALUES):
+        raise LinkError("malformed", f"its greeting holds more than {MOST_GREETING_VALUES} JSON values")
 
 
 def _encode(method: str, params: Mapping[str, Any] | None, params_json: bytes | None, wire_id: MessageId) -> bytes:
