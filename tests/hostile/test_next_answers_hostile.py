@@ -685,17 +685,20 @@ async def test_no_listing_within_the_limits_stops_the_loop(tmp_path, kind):
     assert heart.longest_pause_seconds < LONGEST_PAUSE_SECONDS
 
 
-async def test_no_greeting_within_the_limits_stops_the_loop(tmp_path):
+@pytest.mark.parametrize("wire", ["stdio", "http"])
+async def test_no_greeting_within_the_limits_stops_the_loop(tmp_path, wire):
     """Three hundred thousand wrong members are one reason, not three hundred thousand."""
     experimental = {f"k{n}": 1 for n in range(300_000)}
     greeting = {"protocolVersion": "2025-11-25", "serverInfo": {"name": "x", "version": "1"}}
     wrong = reply(result=greeting | {"capabilities": {"experimental": experimental}})
-    entry = ScriptedServer(tmp_path, era="legacy", methods={"initialize": wrong}).stdio(restart=NEVER)
-    async with beating() as heart:
+    server = ScriptedServer(tmp_path, era="legacy", methods={"initialize": wrong})
+    async with server.http(restart=NEVER) as at_http, beating() as heart:
+        entry = at_http if wire == "http" else server.stdio(restart=NEVER)
         async with connected({"a": entry}, limits=ROOMY) as connection:
-            state = connection.status()["a"].state
+            status = connection.status()["a"]
 
-    assert ServerState.READY is not state
+    assert ServerState.READY is not status.state
+    assert "JSON values" in (status.reason or "")
     assert heart.longest_pause_seconds < LONGEST_PAUSE_SECONDS
 
 
