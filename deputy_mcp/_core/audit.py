@@ -275,10 +275,7 @@ class RecordEncoder:
             parts.append(key + shown)
 
         shown = ",".join(parts)
-        if sum(len(value) for value in values if value is not None) <= _MOST_KEPT:
-            _bound(self._judgements)
-            self._judgements[values] = shown
-
+        keep_judged(self._judgements, values, shown)
         return shown
 
     def _name(self, name: str) -> str:
@@ -296,6 +293,13 @@ class RecordEncoder:
         _bound(self._codes)
         self._codes[code] = shown = f'"{code}"'
         return shown
+
+
+def keep_judged(cache: dict[Judgement, Any], judged: Judgement, shown: Any) -> None:
+    """Keep what was made of a judgement, within bounds: its names may come from a model, and be of any length."""
+    if sum(len(value) for value in judged if value is not None) <= _MOST_KEPT:
+        _bound(cache)
+        cache[judged] = shown
 
 
 def _bound(cache: dict[Any, Any]) -> None:

@@ -189,9 +189,7 @@ class Call(Sending):
         except DeputyError as last:
             error = self._with_earlier_attempts(last)
             self._lines.failed(error, seconds=current_time() - self.started, record=self.record)
-            if self._use is not None:
-                await self._use.settle(error.code, sent=self._left or error.outcome != "not_sent")
-
+            await self._settle(error.code, sent=self._left or error.outcome != "not_sent")
             if error is last:
                 raise
 
@@ -199,16 +197,16 @@ class Call(Sending):
         except BaseException:
             sent = self._left or self.record.sent
             self._lines.cancelled(seconds=current_time() - self.started, record=self.record, sent=sent)
-            if self._use is not None:
-                await self._use.settle("cancelled", sent=sent)
-
+            await self._settle("cancelled", sent=sent)
             raise
 
         self._lines.ended(result, reply_sha256=self.record.reply_sha256)
-        if self._use is not None:
-            await self._use.settle("delivered", sent=True)
-
+        await self._settle("delivered", sent=True)
         return result
+
+    async def _settle(self, note: str, *, sent: bool) -> None:
+        if self._use is not None:
+            await self._use.settle(note, sent=sent)
 
     def _with_earlier_attempts(self, error: DeputyError) -> DeputyError:
         """The error of the last attempt; where it did not leave but an earlier one may have run, that is said."""

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from deputy_mcp._core.audit import JUDGED, EventKind, Judgement
+from deputy_mcp._core.audit import JUDGED, EventKind, Judgement, keep_judged
 from deputy_mcp._core.errors import DeputyError, RefusedError, UnavailableError
 from deputy_mcp._core.frozen import wrong_type
 from deputy_mcp._core.permissions import Decision
@@ -26,8 +26,6 @@ _KINDS = {"pinned": "pin", "listing": "listing", "state": "state", "server_reque
 _NAMES = ("server", "tool", "public_name")
 MOST_SHOWN = 120
 """Characters of a name in the log."""
-MOST_JUDGEMENTS, MOST_KEPT = 2_048, 1_024
-"""Of what calls were judged by so many are kept as they are shown, each of so many characters at most."""
 
 
 def check_journal(value: object) -> Journal | None:
@@ -127,12 +125,7 @@ class Recorder:
                 secrets = () if value in self._servers else self._secrets
                 said[name] = masked_line(value, secrets, MOST_SHOWN)
 
-        if sum(len(value) for value in judged if value is not None) <= MOST_KEPT:
-            if len(self._judgements) >= MOST_JUDGEMENTS:
-                self._judgements.clear()
-
-            self._judgements[judged] = said
-
+        keep_judged(self._judgements, judged, said)
         return said
 
     def note_refusal(self, server: str | None, tool: str | None, error: RefusedError | UnavailableError) -> None:

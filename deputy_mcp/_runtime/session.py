@@ -5,10 +5,8 @@ The only user of the SDK's `ClientSession`, which does the handshake, answers th
 does not know, read `"true"` as true and validate results in the loop with unbounded patterns.
 """
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from json.encoder import encode_basestring_ascii
 from typing import Any, Literal
 
 import anyio
@@ -49,6 +47,7 @@ from deputy_mcp._core.config import Limits
 from deputy_mcp._core.messages import MessageId, Reply
 from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.server_requests import ServerRequests
+from deputy_mcp._runtime.transports.dispatching import to_json
 from deputy_mcp._runtime.transports.link import CallRecord, Link, LinkError, MintingDispatcher, Options, SignInError
 from deputy_mcp._version import __version__
 
@@ -161,7 +160,7 @@ class Session:
                     by_alias=True, mode="json", exclude_none=True
                 ),
             }
-            self._meta_json = _encode(self._meta)
+            self._meta_json = to_json(self._meta)
 
         return "modern" if self.modern else "legacy"
 
@@ -313,9 +312,9 @@ class Session:
 
         if on_progress is not None or trace:
             token = {"progressToken": wire_id} if on_progress is not None else {}
-            meta_json = _encode(self._meta | trace | token)
+            meta_json = to_json(self._meta | trace | token)
 
-        parts = [b'"%b":%b' % (key.encode(), _encode(value)) for key, value in params.items()]
+        parts = [b'"%b":%b' % (key.encode(), to_json(value)) for key, value in params.items()]
         if arguments_json is not None:
             parts.append(b'"arguments":' + arguments_json)
 
@@ -505,14 +504,6 @@ def check_header_annotations(raw_tool: Mapping[str, Any]) -> Refusal | None:
 def was_repaired(record: CallRecord) -> bool:
     """Whether the reply's bytes had to be repaired."""
     return isinstance(record.answer, Reply) and record.answer.repaired
-
-
-_encoder = json.JSONEncoder(separators=(",", ":"))
-"""One for all: `json.dumps` with separators would make a new one for each value."""
-
-
-def _encode(value: Any) -> bytes:
-    return (encode_basestring_ascii(value) if isinstance(value, str) else _encoder.encode(value)).encode()
 
 
 MOST_PROBLEMS = 1_000

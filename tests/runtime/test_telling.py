@@ -34,6 +34,18 @@ def told() -> list[Event]:
     return events
 
 
+def fail_at(name: str) -> None:
+    """A host's log that raises at events of this name."""
+
+    def fail(_logger: Any, _method: str, event: Event) -> Event:
+        if event["event"] == name:
+            raise ZeroDivisionError
+
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[fail])
+
+
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in read_lines(path)]
 
@@ -87,14 +99,7 @@ async def test_a_log_that_fails_costs_neither_the_result_nor_its_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What the host's own processor raises goes to the standard library's logger."""
-
-    def fail(_logger: Any, _method: str, event: Event) -> Event:
-        if event["event"] == "result":
-            raise ZeroDivisionError
-
-        raise structlog.DropEvent
-
-    structlog.configure(processors=[fail])
+    fail_at("result")
     async with connection(tmp_path, journal=tmp_path / "j") as c:
         for _ in range(2):
             assert "hello" == (await c.call_tool("a", "echo", {})).text
@@ -110,14 +115,7 @@ async def test_a_log_that_fails_costs_neither_the_result_nor_its_line(
 
 async def test_a_log_that_fails_at_a_refusal_hides_it_from_nobody(tmp_path: Path) -> None:
     """The caller gets the refusal's own error, and the journal its line."""
-
-    def fail(_logger: Any, _method: str, event: Event) -> Event:
-        if event["event"] == "refusal":
-            raise ZeroDivisionError
-
-        raise structlog.DropEvent
-
-    structlog.configure(processors=[fail])
+    fail_at("refusal")
     async with connection(tmp_path, journal=tmp_path / "j") as c:
         with pytest.raises(NotAllowlistedError):
             await c.call_tool("a", "nothing", {})

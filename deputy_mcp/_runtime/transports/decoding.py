@@ -8,8 +8,8 @@ import anyio.lowlevel
 import httpx2
 
 from deputy_mcp._core.sanitizing import clean_line
+from deputy_mcp._runtime.transports.dispatching import FLOOD_PAUSE_SECONDS, MESSAGES_PER_TURN
 from deputy_mcp._runtime.transports.link import Traffic
-from deputy_mcp._runtime.transports.stream_dispatcher import FLOOD_PAUSE_SECONDS, MESSAGES_PER_TURN
 
 READ_SLICE = 64 * 1024
 """Decompressed bytes taken at a time, however much a compressed chunk stands for."""

@@ -8,7 +8,6 @@ message is sent and its reply read is `http_wire`'s. It promises that
 - when the session ends, whatever is under way ends with it.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -16,14 +15,7 @@ from typing import Any
 import anyio
 import anyio.abc
 from mcp import MCPError
-from mcp.shared.dispatcher import (
-    CallOptions,
-    OnNotify,
-    OnNotifyIntercept,
-    OnRequest,
-    ProgressFnT,
-    run_notify_intercept,
-)
+from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest, ProgressFnT
 from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -37,9 +29,14 @@ from deputy_mcp._core.messages import (
     Reply,
     Request,
     TooLarge,
-    plain_id,
 )
 from deputy_mcp._runtime.transports.answering import Answering
+from deputy_mcp._runtime.transports.dispatching import (
+    check_greeting,
+    encode_message,
+    encode_request,
+    take_notification,
+)
 from deputy_mcp._runtime.transports.http_wire import HttpWire
 from deputy_mcp._runtime.transports.link import (
     CallRecord,
@@ -50,7 +47,6 @@ from deputy_mcp._runtime.transports.link import (
     SignInError,
     Traffic,
 )
-from deputy_mcp._runtime.transports.stream_dispatcher import CHANGES, check_greeting
 
 SESSION_ID_HEADER = "mcp-session-id"
 
@@ -147,7 +143,7 @@ class HttpDispatcher:
         record: CallRecord = options.get("record") or CallRecord()
         record.id = wire_id
         record.begin(session_bound=SESSION_ID_HEADER in headers)
-        body = _encode(method, params, options.get("params_json"), wire_id)
+        body = encode_request(method, params, options.get("params_json"), wire_id)
         on_progress: ProgressFnT | None = options.get("on_progress")
         deadline = math.inf if record.deadline is None else record.deadline
         scope = self._under_way[wire_id] = anyio.CancelScope(deadline=deadline)
@@ -309,7 +305,7 @@ class HttpDispatcher:
         if version := headers.get(MCP_PROTOCOL_VERSION_HEADER):
             self._session_headers[MCP_PROTOCOL_VERSION_HEADER] = version
 
-        body = _encoder.encode({"jsonrpc": "2.0"} | dict(message)).encode()
+        body = encode_message(message)
         with anyio.move_on_after(NOTIFICATION_SECONDS):
             response = await self._wire.post(CallRecord(), body, {**POST_HEADERS, **self._session_headers, **headers})
             if response is not None:
@@ -345,13 +341,8 @@ class HttpDispatcher:
             record.reply_sha256 = message.sha256
 
     def take_notification(self, message: Notification) -> None:
-        """Collapse it; what belongs to a `listen` stream goes to the session."""
-        params = message.params or {}
-        run_notify_intercept(self._intercept, message.method, message.params)
-        if message.method == "notifications/cancelled":
-            self._answering.withdraw(plain_id(params.get("requestId")))
-        elif kind := CHANGES.get(message.method):
-            self._hooks.on_change(kind)  # type: ignore[arg-type] # the table's values are the literal's
+        """All but progress, which is its stream's."""
+        take_notification(message, intercept=self._intercept, answering=self._answering, hooks=self._hooks)
 
     def take_request(self, message: Request) -> None:
         """Answer it, in a task of its own."""
@@ -378,15 +369,3 @@ def _forgets(record: CallRecord) -> bool:
         return record.answer.id is None
 
     return record.answer is None and record.fault in (None, "malformed")
-
-
-_encoder = json.JSONEncoder(separators=(",", ":"))
-
-
-def _encode(method: str, params: Mapping[str, Any] | None, params_json: bytes | None, wire_id: MessageId) -> bytes:
-    if params_json is None and params:
-        params_json = _encoder.encode(params).encode()
-
-    shown_id = wire_id if isinstance(wire_id, int) else json.dumps(wire_id)
-    head = f'{{"jsonrpc":"2.0","id":{shown_id},"method":"{method}"'.encode()
-    return head + b"}" if params_json is None else head + b',"params":' + params_json + b"}"

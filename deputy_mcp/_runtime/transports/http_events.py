@@ -18,9 +18,9 @@ from deputy_mcp._core.messages import Message, Noise, Notification, Request, pla
 from deputy_mcp._core.repeated import RepeatedReplies
 from deputy_mcp._runtime.transports.answering import MOST_REQUESTS
 from deputy_mcp._runtime.transports.decoding import BadEncodingError, pieces_of
+from deputy_mcp._runtime.transports.dispatching import FLOOD_PAUSE_SECONDS, MESSAGES_PER_TURN
 from deputy_mcp._runtime.transports.http_guard import describe
 from deputy_mcp._runtime.transports.link import CallRecord
-from deputy_mcp._runtime.transports.stream_dispatcher import FLOOD_PAUSE_SECONDS, MESSAGES_PER_TURN
 
 USUAL_RETRY_SECONDS = 1.0
 SHORTEST_RETRY_SECONDS = 0.1

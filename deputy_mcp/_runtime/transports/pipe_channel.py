@@ -16,8 +16,8 @@ from deputy_mcp._core.config import Limits
 from deputy_mcp._core.framing import Flooded, LineFramer, Oversized
 from deputy_mcp._core.messages import Failure, Message, Noise, Reply, TooLarge, read_oversized
 from deputy_mcp._core.repeated import RepeatedReplies
+from deputy_mcp._runtime.transports.dispatching import MESSAGES_PER_TURN
 from deputy_mcp._runtime.transports.link import LinkError, LossSignal, Traffic
-from deputy_mcp._runtime.transports.stream_dispatcher import MESSAGES_PER_TURN
 from deputy_mcp._runtime.turns import asyncio_loop
 
 READ_BYTES = 64 * 1024

@@ -19,12 +19,12 @@ from deputy_mcp._core.framing import FLOOD_FACTOR, Oversized
 from deputy_mcp._core.messages import plain_id, read_oversized, sniff_id
 from deputy_mcp._core.repeated import RepeatedReplies
 from deputy_mcp._core.sanitizing import clean_line
+from deputy_mcp._runtime.transports.dispatching import FLOOD_PAUSE_SECONDS, MESSAGES_PER_TURN
 from deputy_mcp._runtime.transports.http import open_client
-from deputy_mcp._runtime.transports.http_guard import RAW
+from deputy_mcp._runtime.transports.http_guard import RAW, origin_of
 from deputy_mcp._runtime.transports.http_wire import HttpWire
 from deputy_mcp._runtime.transports.link import SIGN_IN_FAILED, CallRecord, Hooks, Traffic
 from deputy_mcp._runtime.transports.queue_link import QueueLink
-from deputy_mcp._runtime.transports.stream_dispatcher import FLOOD_PAUSE_SECONDS, MESSAGES_PER_TURN
 
 POST_SECONDS = 10.0
 """A server has so long to take a message; then its place is given to the next."""
@@ -101,9 +101,8 @@ class SseLink(QueueLink):
 
     def _endpoint(self, event: Event) -> httpx2.URL:
         url = httpx2.URL(urljoin(self._spec.url, event.data.decode("utf-8", "replace").strip()))
-        own = httpx2.URL(self._spec.url)
         # Another origin would get our headers and our calls.
-        if (url.scheme, url.host, url.port) != (own.scheme, own.host, own.port):
+        if origin_of(url) != origin_of(httpx2.URL(self._spec.url)):
             raise StartError("its endpoint is on another origin than its event stream", code="endpoint_origin")
 
         return url

@@ -8,7 +8,6 @@ the session. It is not a transport: a `Channel` moves the bytes. It promises tha
 - what several callers send in one turn of the loop leaves in one write, each after its record's last word.
 """
 
-import json
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
@@ -17,14 +16,7 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 from mcp import MCPError
-from mcp.shared.dispatcher import (
-    CallOptions,
-    OnNotify,
-    OnNotifyIntercept,
-    OnRequest,
-    ProgressFnT,
-    run_notify_intercept,
-)
+from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest, ProgressFnT
 
 from deputy_mcp._core.messages import (
     Failure,
@@ -36,11 +28,18 @@ from deputy_mcp._core.messages import (
     Reply,
     Request,
     TooLarge,
-    more_values_than,
     plain_id,
 )
 from deputy_mcp._core.sanitizing import clean_line
 from deputy_mcp._runtime.transports.answering import Answering
+from deputy_mcp._runtime.transports.dispatching import (
+    FLOOD_PAUSE_SECONDS,
+    MESSAGES_PER_TURN,
+    check_greeting,
+    encode_message,
+    encode_request,
+    take_notification,
+)
 from deputy_mcp._runtime.transports.link import (
     CallRecord,
     ExpiredError,
@@ -58,21 +57,6 @@ MOST_REPLIES_BYTES = 1024 * 1024
 
 LAST_WORDS_SECONDS = 0.25
 """How long a dead child's remaining output, exit code and stderr are waited for before its calls fail."""
-
-GREETINGS = frozenset({"initialize", "server/discover"})
-MOST_GREETING_VALUES = 10_000
-
-MESSAGES_PER_TURN = 64
-FLOOD_PAUSE_SECONDS = 0.001
-"""A flood must not starve the other servers: after so many messages in a row that answer nothing its reader waits so
-long, which leaves it some 30,000 a second and the loop most of its time."""
-
-CHANGES = {
-    "notifications/tools/list_changed": "tools",
-    "notifications/prompts/list_changed": "prompts",
-    "notifications/resources/list_changed": "resources",
-}
-
 
 WRITE_BYTES = 64 * 1024
 """Joined into one write at most: what a pipe takes."""
@@ -206,7 +190,9 @@ class StreamDispatcher:
         record = given or CallRecord()
         on_progress: ProgressFnT | None = options.get("on_progress")
         record.reports = None if on_progress is None else Reports()
-        asked = self._asked[key] = _Asked(_encode(method, params, options.get("params_json"), wire_id), record)
+        asked = self._asked[key] = _Asked(
+            encode_request(method, params, options.get("params_json"), wire_id) + b"\n", record
+        )
         if record.deadline is not None:
             self._deadlines.watch(record.deadline)
 
@@ -257,7 +243,7 @@ class StreamDispatcher:
         if self._closed is not None:
             return
 
-        data = json.dumps({"jsonrpc": "2.0"} | message, separators=(",", ":")).encode() + b"\n"
+        data = encode_message(message) + b"\n"
         if reply:
             if self._unsent_replies_bytes + len(data) > MOST_REPLIES_BYTES:
                 return
@@ -444,8 +430,10 @@ class StreamDispatcher:
             case TooLarge(id=key, reason=reason, seen_bytes=seen):
                 assert key is not None
                 self._fail(key, "too_large", reason, seen_bytes=seen)
-            case Notification(method=method, params=params):
-                self._take_notification(method, params, intercept)
+            case Notification():
+                take_notification(message, intercept=intercept, answering=self._answering, hooks=self._hooks)
+                if message.method == "notifications/progress":
+                    self._take_progress(message.params or {})
             case Request():
                 self._answering.take(message)
             case Noise(reason=reason, framing=framing, sample=sample):
@@ -480,34 +468,8 @@ class StreamDispatcher:
         self._traffic.noise += 1
         self._hooks.on_noise(sample)
 
-    def _take_notification(
-        self, method: str, params: dict[str, Any] | None, intercept: OnNotifyIntercept | None
-    ) -> None:
-        run_notify_intercept(intercept, method, params)
-        if method == "notifications/progress":
-            self._take_progress(params or {})
-        elif method == "notifications/cancelled":
-            self._answering.withdraw(plain_id((params or {}).get("requestId")))
-        elif kind := CHANGES.get(method):
-            self._hooks.on_change(kind)  # type: ignore[arg-type] # the table's values are the literal's
-
     def _take_progress(self, params: dict[str, Any]) -> None:
         key = plain_id(params.get("progressToken"))
         asked = self._asked.get(key) if key is not None else None
         if asked is not None and asked.record.reports is not None:
             asked.record.reports.note(params)
-
-
-def check_greeting(method: str, result: dict[str, Any]) -> None:
-    """Raise where a greeting holds more than it can need: the SDK would list every wrong value of it."""
-    if method in GREETINGS and more_values_than(result, MOST_GREETING_VALUES):
-        raise LinkError("malformed", f"its greeting holds more than {MOST_GREETING_VALUES} JSON values")
-
-
-def _encode(method: str, params: Mapping[str, Any] | None, params_json: bytes | None, wire_id: MessageId) -> bytes:
-    if params_json is None and params:
-        params_json = json.dumps(params, separators=(",", ":")).encode()
-
-    shown_id = wire_id if isinstance(wire_id, int) else json.dumps(wire_id)
-    head = f'{{"jsonrpc":"2.0","id":{shown_id},"method":"{method}"'.encode()
-    return head + b"}\n" if params_json is None else head + b',"params":' + params_json + b"}\n"
