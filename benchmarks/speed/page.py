@@ -43,7 +43,7 @@ Where a figure is missed, profiles say why:
   the line and the log event of its end, an eighth into cleaning, scanning and modelling the result, a fifth onto the
   wire and back, the rest is the event loop's. Writes, journal appends and turns of the loop are shared by all calls of
   a turn, so what is left is the work itself; structlog's share of it is as much as a third of what is wanted in all.
-  A call alone lies about its bound of processor time: 0.78 to 0.90 in five runs on one day.
+  A call alone lies about its bound of processor time: 0.78 to 0.90 in four runs on one day.
 - **An unchanged listing.** The listing itself is compared and not read, in a hundredth of the time that reading takes;
   what is above the floor is the governed call that follows it, and the turns of the loop between the two.
 - **64 MB.** The SDK's time is reckoned from 16 MB, and moves the ratio; ours grows in proportion to the bytes.
